@@ -3,13 +3,17 @@
 use crate::again;
 use crate::again::keep;
 use crate::bound::Moving;
+use crate::descriptors::inbox;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, strange};
 use crate::error::RightError;
+use crate::give_back;
 use crate::home;
+use crate::introduce;
 use crate::introduce::{Named, claim};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
+use crate::loops;
 use crate::message::Message;
 use crate::moving::{is_unread, refuse, settle_in};
 use crate::origin::Origin;
@@ -73,7 +77,7 @@ pub(crate) fn adopt_here(
     if let Some((units, rights)) = message.units_and_rights()
         && let [unit] = units
         && let Some(named) = Part::of_sender(unit)
-        && !link.is_loop()
+        && !loops::is_loop(link)
     {
         arrive(link, named)?;
         if rights.capacity() == 0 {
@@ -122,7 +126,7 @@ fn adopt_all(
             (units, taken) = (rest, taken + 1);
             if taken > known {
                 arrive(link, named)?;
-                rights.push(match link.is_loop() {
+                rights.push(match loops::is_loop(link) {
                     true => own_around(process, link, named.0)?,
                     false => Right::Send(imported(process, link, named)),
                 });
@@ -210,7 +214,7 @@ fn other(
                 return Err(Rule::Part.broken());
             }
             let number = (hello::process(introducer, pid), number);
-            return Ok(process.come_home(link, (number, port), whom));
+            return Ok(home::come_home(process, link, (number, port), whom));
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
         // With its name, by itself.
@@ -255,7 +259,7 @@ fn receive(
         return Ok(settle_in(process, link, (token, asks), None));
     }
     let name = Bound::parse(units, name_bytes).ok_or(fault_of(Rule::Part))?;
-    let listener = match link.claim_descriptor(process, number)? {
+    let listener = match inbox::claim_descriptor(link, process, number)? {
         Some(listener) if socket::is_listener(&listener) => listener.uncharged(),
         Some(_) => return Err(fault_of(Rule::Descriptor)),
         None => {
@@ -276,7 +280,7 @@ fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fau
     loop {
         let revocations = revoke::revocations(process);
         // A message that names it knows it: no wait.
-        let target = match link.named(process, handle, 0) {
+        let target = match introduce::named(link, process, handle, 0) {
             Named::To(target) => target,
             Named::Dead | Named::Revoked => return Ok(Right::Dead),
             Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
@@ -293,11 +297,11 @@ fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fau
 /// A right to a port of this process that has gone by a link of it with itself. The name it has there is given back.
 #[inline(never)]
 fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    let right = match link.twin() {
+    let right = match loops::twin(link) {
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),
     };
-    link.dropped(process, handle, 0);
+    give_back::dropped(link, process, handle, 0);
     right
 }
 
@@ -307,7 +311,7 @@ pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, Righ
     let handle = right
         .origin()
         .handle_at_home(right.handle(), right.link())?;
-    let twin = right.link().twin().ok_or(RightError::Dead)?;
+    let twin = loops::twin(right.link()).ok_or(RightError::Dead)?;
     own(process, &twin, handle).map_err(|_| RightError::Dead)
 }
 
@@ -345,7 +349,7 @@ fn introduced(
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
         // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
-        process.decline(link, exporter, number);
+        introduce::decline(process, link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     if let Whom::Relay(to) = whom

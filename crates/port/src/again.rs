@@ -2,6 +2,7 @@
 //! how): this process as introducer and as recipient.
 
 use crate::link::Link;
+use crate::paths;
 use crate::process::Process;
 use crate::rank;
 use crate::right::Right;
@@ -66,7 +67,7 @@ pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
 /// Introducer: the right that was to come again was not sent.
 pub(crate) fn unsent_again(link: &Link, process: &Process, number: u64) {
     if told(link).unsent(number) {
-        process.say(link, ControlMessage::Left { number });
+        paths::say(process, link, ControlMessage::Left { number });
     }
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn take_again(link: &Link, process: &Process, number: u64) -> Result<
             Ok(Right::Send(right))
         }
         Some(Came::Ended { came }) => {
-            process.say(link, ControlMessage::Leave { number, came });
+            paths::say(process, link, ControlMessage::Leave { number, came });
             Ok(Right::Dead)
         }
         None if link.is_down() => Ok(Right::Dead),
@@ -101,7 +102,7 @@ fn let_go_of_dead(link: &Link, process: &Process) {
     for (number, came, _) in &ended {
         // Under the lock: in the order in which they come.
         let (number, came) = (*number, *came);
-        process.say(link, ControlMessage::Leave { number, came });
+        paths::say(process, link, ControlMessage::Leave { number, came });
     }
     drop(keeping);
     ended.into_iter().for_each(|(.., right)| let_go(right));
@@ -136,7 +137,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
         right.link().imports().keep(right.handle(), by);
         // Under the lock: a thread that finds the right there asks that it leave, and its introducer has heard by then that it is
         // kept.
-        process.say(link, ControlMessage::Kept { number });
+        paths::say(process, link, ControlMessage::Kept { number });
     }
     drop(keeping);
     if kept.is_err() {
@@ -172,7 +173,7 @@ pub(crate) fn take_again_message(
             // A peer that asks reads the answer.
             return Err(Rule::Introduction.broken());
         }
-        process.say(link, ControlMessage::Left { number });
+        paths::say(process, link, ControlMessage::Left { number });
     }
     Ok(())
 }
@@ -189,7 +190,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
         let quiet = keeping(&introducer).quiet(number);
         match quiet {
             Some(came) => {
-                process.say(&introducer, ControlMessage::Leave { number, came });
+                paths::say(process, &introducer, ControlMessage::Leave { number, came });
             }
             None => again |= link.imports().may_be_unused(handle),
         }

@@ -1,6 +1,7 @@
 //! Arenas: blocks of memory that are filled in place and lent with messages.
 
 use crate::error::{Exhausted, LoanError, MemoryError, Misuse};
+use crate::lending;
 use crate::link::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -243,7 +244,7 @@ impl Shelf {
                 free.links.get(free.next).and_then(Weak::upgrade)
             };
             if let Some(link) = link {
-                link.collect_loans();
+                lending::collect_loans(&link);
             }
         }
     }
@@ -264,7 +265,7 @@ impl Drop for Owned {
         drop(free);
         drop(blocks);
         for link in links.iter().filter_map(Weak::upgrade) {
-            link.end_arena(self.key);
+            lending::end_arena(&link, self.key);
         }
     }
 }

@@ -2,8 +2,10 @@
 //! word that is good at once.
 
 use crate::error::{ConnectError, Gone, Misuse, RightError, SendError};
+use crate::introduce;
 use crate::introduce::{Named, claim_by};
 use crate::link::Link;
+use crate::notice;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
 use crate::revoke;
@@ -63,66 +65,64 @@ impl SendRight {
     }
 }
 
-impl Link {
-    /// Exporter: the peer has a right like the one it names by `by`, attenuated. `None`: that is nothing an honest peer
-    /// names.
-    pub(crate) fn attenuated(
-        self: &Arc<Self>,
-        process: &Process,
-        by: u32,
-        (mask, bound_now_ns): (u16, Option<u64>),
-    ) -> Option<Claim> {
-        let is_bound = bound_now_ns.is_some();
-        let now_ns = bound_now_ns.unwrap_or_default();
-        loop {
-            let revocations = revoke::revocations(process);
-            let target = match self.named(process, by, now_ns) {
-                Named::To(target) => target.attenuated(mask),
-                Named::Revoked => return Some(Claim::Revoked),
-                Named::Dead => return Some(Claim::Dead),
-                // A receiver has waited for these rights; where the port is gone, none waits.
-                Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
-                Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
-            };
-            let Some(port) = process.port_by_id(target.port) else {
-                return Some(Claim::Dead);
-            };
-            // Again as often as this process revokes something meanwhile.
-            if let Some(granted) = self.export_again(&port, target, revocations) {
-                // Beyond its quota, too.
-                return Some(granted.map_or(Claim::Revoked, Claim::Granted));
-            }
-        }
-    }
-
-    /// Recipient: something was claimed.
-    pub(crate) fn awaits(&self, claimed: &Arc<Claimed>) {
-        let mut awaited = self.awaited.lock();
-        awaited.push(Arc::downgrade(claimed));
-        if awaited.len() > AWAITED_MAX {
-            awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
-        }
-    }
-
-    /// Recipient: takes the answers that are there, which frees their slots.
-    pub(crate) fn hear_claims(&self) {
-        let awaited = {
-            let mut awaited = self.awaited.lock();
-            core::mem::take(&mut *awaited)
+/// Exporter: the peer has a right like the one it names by `by`, attenuated. `None`: that is nothing an honest peer
+/// names.
+pub(crate) fn attenuated(
+    link: &Arc<Link>,
+    process: &Process,
+    by: u32,
+    (mask, bound_now_ns): (u16, Option<u64>),
+) -> Option<Claim> {
+    let is_bound = bound_now_ns.is_some();
+    let now_ns = bound_now_ns.unwrap_or_default();
+    loop {
+        let revocations = revoke::revocations(process);
+        let target = match introduce::named(link, process, by, now_ns) {
+            Named::To(target) => target.attenuated(mask),
+            Named::Revoked => return Some(Claim::Revoked),
+            Named::Dead => return Some(Claim::Dead),
+            // A receiver has waited for these rights; where the port is gone, none waits.
+            Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
+            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
         };
-        // Outside of the lock: the last right to one of them may be dropped meanwhile.
-        let mut open: Vec<Weak<Claimed>> = Vec::new();
-        for claimed in awaited {
-            if let Some(known) = claimed.upgrade()
-                && known.handle().is_none()
-                && !known.is_over()
-            {
-                open.push(claimed);
-            }
+        let Some(port) = process.port_by_id(target.port) else {
+            return Some(Claim::Dead);
+        };
+        // Again as often as this process revokes something meanwhile.
+        if let Some(granted) = notice::export_again(link, &port, target, revocations) {
+            // Beyond its quota, too.
+            return Some(granted.map_or(Claim::Revoked, Claim::Granted));
         }
-        let mut awaited = self.awaited.lock();
-        awaited.append(&mut open);
     }
+}
+
+/// Recipient: something was claimed.
+pub(crate) fn awaits(link: &Link, claimed: &Arc<Claimed>) {
+    let mut awaited = link.awaited.lock();
+    awaited.push(Arc::downgrade(claimed));
+    if awaited.len() > AWAITED_MAX {
+        awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
+    }
+}
+
+/// Recipient: takes the answers that are there, which frees their slots.
+pub(crate) fn hear_claims(link: &Link) {
+    let awaited = {
+        let mut awaited = link.awaited.lock();
+        core::mem::take(&mut *awaited)
+    };
+    // Outside of the lock: the last right to one of them may be dropped meanwhile.
+    let mut open: Vec<Weak<Claimed>> = Vec::new();
+    for claimed in awaited {
+        if let Some(known) = claimed.upgrade()
+            && known.handle().is_none()
+            && !known.is_over()
+        {
+            open.push(claimed);
+        }
+    }
+    let mut awaited = link.awaited.lock();
+    awaited.append(&mut open);
 }
 
 /// As many as there are slots for their answers, and some that are over.

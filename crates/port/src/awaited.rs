@@ -3,12 +3,14 @@
 
 use crate::adopt::{Whom, adopt, adopt_rest};
 use crate::call::why_dropped;
+use crate::cancel;
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, Misuse, SendError};
 use crate::guest;
 use crate::link::Link;
 use crate::message::{Message, ReplySink};
+use crate::paths;
 use crate::paths::Path;
 use crate::process::Process;
 use core::cell::Cell;
@@ -76,7 +78,7 @@ impl Awaited {
             link: start.serial,
             set: index / REPLIES,
         };
-        let path = process.path(number, source)?;
+        let path = paths::path(process, number, source)?;
         let index = path.slot_of(index % REPLIES);
         let mut moved = Self::starting_at(At::Path(path), index, generation);
         moved.moves = 1;
@@ -121,7 +123,7 @@ impl Awaited {
             && let Some(number) = self.slot().moved(&self.link().region)
         {
             let source = self.source();
-            let Some(path) = process.path(number, source) else {
+            let Some(path) = paths::path(process, number, source) else {
                 return false;
             };
             self.moves += 1;
@@ -149,7 +151,7 @@ impl Awaited {
 
     /// The reason why no outcome comes any more, if so. An outcome that came before is still there.
     pub(crate) fn failure(&self) -> Option<SendError> {
-        if let Some(failure) = self.link().end() {
+        if let Some(failure) = paths::end(self.link()) {
             return Some(failure);
         }
         let is_over = matches!(&self.at, At::Path(path) if path.is_over());
@@ -295,7 +297,7 @@ impl Awaited {
 
     /// Gives the outcome up: no thread waits for it any more.
     pub(crate) fn cancel(&self, process: &Process) {
-        self.link().give_up(process, self.slot(), self.generation);
+        cancel::give_up(self.link(), process, self.slot(), self.generation);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::adopt::{Whom, adopt};
 use crate::awaited::{Awaited, Outcome};
+use crate::cancel;
 use crate::cancel::{Watch, given_up};
 use crate::elsewhere::HOPES;
 use crate::error::{DomainError, Gone, Misuse, SendError};
@@ -12,6 +13,7 @@ use crate::origin::Origin;
 use crate::revoke;
 use crate::send::SendRight;
 use crate::slots::SlotState;
+use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -39,13 +41,6 @@ pub struct Call<'a> {
     hopes: u8,
     /// The place of the outcome, once it has been moved.
     moved: Option<Box<Awaited>>,
-}
-
-/// The reply slot of a call, and its generation there; for another message, its position in the lane.
-#[derive(Clone, Copy)]
-pub(crate) struct Ticket {
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
 }
 
 impl<'a> Call<'a> {
@@ -448,7 +443,7 @@ impl Call<'_> {
         }
         let (link, process) = (self.right.link(), self.right.process());
         let Ticket { index, generation } = self.ticket;
-        link.give_up(process, self.slot(), generation);
+        cancel::give_up(link, process, self.slot(), generation);
         match &self.moved {
             Some(moved) => moved.cancel(process),
             // Moved, and never looked at since.

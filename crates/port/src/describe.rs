@@ -4,9 +4,14 @@ use crate::adopt::own_of;
 use crate::again;
 use crate::again::key_of;
 use crate::error::RightError;
+use crate::give_back;
 use crate::introduce::Provided;
+use crate::lending;
 use crate::link::Link;
+use crate::loops;
+use crate::moving;
 use crate::moving::depart;
+use crate::notice;
 use crate::own::OwnRight;
 use crate::passing::{Passed, ReplyRight};
 use crate::process::Process;
@@ -92,13 +97,13 @@ impl Undo {
     fn take_back(self, process: &Process, link: &Link) {
         match self {
             Self::Nothing => {}
-            Self::Exported(handle) => link.retract(process, handle),
+            Self::Exported(handle) => give_back::retract(link, process, handle),
             Self::Passed(passed) => passed.take_back(link),
-            Self::Leaving(token) => process.stays(token),
+            Self::Leaving(token) => moving::stays(process, token),
             Self::Again(number) => again::unsent_again(link, process, number),
-            Self::Lent(loan) => link.lends_not(loan),
+            Self::Lent(loan) => lending::lends_not(link, loan),
             Self::Introduced(handle, provided) => {
-                link.retract(process, handle);
+                give_back::retract(link, process, handle);
                 if let Some(provided) = provided {
                     provided.take_back(process);
                 }
@@ -216,7 +221,7 @@ impl Described {
                 Right::Receive(_) => {
                     let right = core::mem::replace(right, Right::Dead);
                     if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
-                        process.departed(*token, receive);
+                        moving::departed(process, *token, receive);
                     }
                 }
                 Right::Reply(_) => {
@@ -230,7 +235,7 @@ impl Described {
                     let undo = core::mem::replace(undo, Undo::Nothing);
                     let right = core::mem::replace(right, Right::Dead);
                     if let (Right::Block(block), Undo::Lent(loan)) = (right, undo) {
-                        link.has_lent(loan, block);
+                        lending::has_lent(link, loan, block);
                     }
                 }
                 _ => {}
@@ -255,7 +260,7 @@ fn part_of(
         Right::Send(right) if let Some(part) = right.home(link) => {
             return Ok((part, Undo::Nothing));
         }
-        Right::Send(right) if right.best().link().is_loop() => {
+        Right::Send(right) if loops::is_loop(right.best().link()) => {
             if right.is_forked() {
                 return Err(RightError::Dead);
             }
@@ -286,7 +291,7 @@ fn part_of(
             return Ok((part, Undo::Nothing));
         }
         Right::Block(block) => {
-            let (part, loan) = link.lend(process, block)?;
+            let (part, loan) = lending::lend(link, process, block)?;
             return Ok((part, Undo::Lent(loan)));
         }
         Right::Loan(_) => return Err(RightError::Loan),
@@ -308,7 +313,7 @@ fn part_of(
 /// Names a port that is here to the peer: handle and number.
 #[inline]
 pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Result<(Handle, u32), RightError> {
-    let exported = link.export_own(own).ok_or(RightError::Dead)?;
+    let exported = notice::export_own(link, own).ok_or(RightError::Dead)?;
     Ok((granted(exported, link)?, own.port().id))
 }
 
@@ -339,7 +344,7 @@ fn third(
     };
     let vine = process.vines.get_or_start(&link.process)?;
     let badge = vine.add(right);
-    let exported = link.export(&vine.port, Target::full(vine.port.id, badge));
+    let exported = notice::export(link, &vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);
     vine.ended(badge);
     let handle = handle?;

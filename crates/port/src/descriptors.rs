@@ -28,7 +28,7 @@ use handfast_sys::sync::Mutex;
 use handfast_sys::{AsFd, BorrowedFd, Errno};
 use std::sync::Arc;
 
-mod inbox;
+pub(crate) mod inbox;
 
 /// The descriptors on their way through a link.
 pub(crate) struct UnderWay {
@@ -97,7 +97,7 @@ impl Described {
         if fds.is_empty() {
             return Ok(());
         }
-        let mut number = link.send_descriptors(&fds)?;
+        let mut number = send_descriptors(link, &fds)?;
         let mut units = self.units_mut();
         for right in rights {
             let parsed = Part::parse(units);
@@ -163,38 +163,36 @@ impl Unsent {
     }
 }
 
-impl Link {
-    /// Sends descriptors. Returns the number of the first.
-    fn send_descriptors(&self, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
-        let mut sent = self.under_way.sent.lock();
-        // Relaxed: the peer's own count; nothing else is read on its strength. A peer that lies about it is
-        // sent too many, which it closes, or none.
-        let at = self.calls.claimed();
-        let claimed = self.region.load(at, Ordering::Relaxed);
-        let unclaimed = sent.wrapping_sub(claimed);
-        if unclaimed > UNCLAIMED_MAX {
-            return Err(Unsent::Fault(Fault {
-                rule: Rule::DescriptorCount,
-                offset: at,
-            }));
-        }
-        let count = fds.len() as u32;
-        if unclaimed + count > UNCLAIMED_MAX {
-            let limit = UNCLAIMED_MAX;
-            return Err(Unsent::Right(RightError::Unclaimed { limit }));
-        }
-        let first = *sent;
-        let message = ControlMessage::Descriptors(Descriptors { count, first });
-        self.send_with(message, fds).map_err(|errno| match errno {
-            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
-            errno => Unsent::Right(RightError::Refused {
-                errno: errno.into(),
-            }),
-        })?;
-        *sent = first.wrapping_add(count);
-        Ok(first)
+/// Sends descriptors. Returns the number of the first.
+fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
+    let mut sent = link.under_way.sent.lock();
+    // Relaxed: the peer's own count; nothing else is read on its strength. A peer that lies about it is
+    // sent too many, which it closes, or none.
+    let at = link.calls.claimed();
+    let claimed = link.region.load(at, Ordering::Relaxed);
+    let unclaimed = sent.wrapping_sub(claimed);
+    if unclaimed > UNCLAIMED_MAX {
+        return Err(Unsent::Fault(Fault {
+            rule: Rule::DescriptorCount,
+            offset: at,
+        }));
     }
+    let count = fds.len() as u32;
+    if unclaimed + count > UNCLAIMED_MAX {
+        let limit = UNCLAIMED_MAX;
+        return Err(Unsent::Right(RightError::Unclaimed { limit }));
+    }
+    let first = *sent;
+    let message = ControlMessage::Descriptors(Descriptors { count, first });
+    link.send_with(message, fds).map_err(|errno| match errno {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
+        errno => Unsent::Right(RightError::Refused {
+            errno: errno.into(),
+        }),
+    })?;
+    *sent = first.wrapping_add(count);
+    Ok(first)
 }
 
 /// The rule that a peer breaks by a message of this kind that is not whole, or that has other descriptors than it says. A kind of
@@ -218,7 +216,7 @@ const fn is_of_parts(rule: &Rule) -> bool {
 
 /// Takes up a descriptor that a received message names. The application decides what to do with it.
 pub(crate) fn take_up(process: &Process, link: &Link, number: u32) -> Result<Right, Fault> {
-    let fd = link.claim_descriptor(process, number)?;
+    let fd = inbox::claim_descriptor(link, process, number)?;
     Ok(fd.map_or_else(
         || lost("recvmsg", Errno::MFILE),
         |fd| Right::Descriptor(fd.into_inner()),
@@ -232,7 +230,7 @@ pub(crate) fn take_up_memory(
     (number, len_bytes): (u32, u64),
 ) -> Result<Right, Fault> {
     let fault = Rule::Memory.broken();
-    let Some(fd) = link.claim_descriptor(process, number)? else {
+    let Some(fd) = inbox::claim_descriptor(link, process, number)? else {
         return Ok(lost("recvmsg", Errno::MFILE));
     };
     if !has_seals(&fd) {

@@ -12,9 +12,11 @@
 //! as it can overtake no message under way.
 
 use crate::connect;
+use crate::introduce;
 use crate::introduce::claim;
 use crate::link::Link;
 use crate::origin::Origin;
+use crate::paths;
 use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rank;
@@ -33,7 +35,7 @@ use handfast_sys::{AsFd, Errno, OwnedFd};
 use std::sync::{Arc, Weak};
 pub(crate) use upgrade::Upgrade;
 
-mod later;
+pub(crate) mod later;
 mod waiting;
 
 pub(crate) use later::later;
@@ -133,277 +135,283 @@ pub(crate) fn strange(
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     if !process.configuration.meets_strangers {
-        process.decline(link, exporter, number);
+        introduce::decline(process, link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     let upgrade = Upgrade::new(process, link, (exporter, number));
-    process.ask_where(&upgrade, port);
+    ask_where(process, &upgrade, port);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
 
-impl Process {
-    /// Recipient: asks for a door, behind which there is `port`.
-    fn ask_where(&self, upgrade: &Arc<Upgrade>, port: u32) {
-        let (link, exporter) = (&upgrade.introducer, upgrade.exporter);
-        let Some(charge) = self.charge_stranger(link) else {
-            return upgrade.decline();
-        };
-        let mut doors = self.doors();
-        // A peer that does not read is not asked any more: rights it introduces stay on the vine.
-        let may_ask = !link.is_behind();
-        let asks = (doors.waiting).for_link(upgrade, (port, charge), may_ask);
-        if asks {
-            doors.awaits(exporter, link);
-        }
-        drop(doors);
-        if asks {
-            self.say(link, ControlMessage::DoorWhere { exporter });
-        }
-    }
-
-    /// Charges one more waiter to the user of `link`'s peer; `None` when the user has too many.
-    fn charge_stranger(&self, link: &Link) -> Option<Charge> {
-        let charged = self.users.charge(link.peer.uid, Quota::Strangers, 1);
-        charged.ok()
-    }
-
-    /// Sender: a port has moved to a process without a link.
-    pub(crate) fn seek(&self, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
-        if !self.configuration.meets_strangers {
-            return;
-        }
-        let mut doors = self.doors();
-        (doors.moved).retain(|moved| moved.link.strong_count() > 0);
-        let is_asked = doors.moved.iter().any(|moved| moved.exporter == exporter);
-        let Some(charge) = self.charge_stranger(link) else {
-            return;
-        };
-        doors.moved.push(Moved {
-            exporter,
-            link: Arc::downgrade(link),
-            name,
-            _charge: charge,
-        });
-        if is_asked {
-            return;
-        }
+/// Recipient: asks for a door, behind which there is `port`.
+fn ask_where(process: &Process, upgrade: &Arc<Upgrade>, port: u32) {
+    let (link, exporter) = (&upgrade.introducer, upgrade.exporter);
+    let Some(charge) = charge_stranger(process, link) else {
+        return upgrade.decline();
+    };
+    let mut doors = doors(process);
+    // A peer that does not read is not asked any more: rights it introduces stay on the vine.
+    let may_ask = !link.is_behind();
+    let asks = (doors.waiting).for_link(upgrade, (port, charge), may_ask);
+    if asks {
         doors.awaits(exporter, link);
+    }
+    drop(doors);
+    if asks {
+        paths::say(process, link, ControlMessage::DoorWhere { exporter });
+    }
+}
+
+/// Charges one more waiter to the user of `link`'s peer; `None` when the user has too many.
+fn charge_stranger(process: &Process, link: &Link) -> Option<Charge> {
+    let charged = process.users.charge(link.peer.uid, Quota::Strangers, 1);
+    charged.ok()
+}
+
+/// Sender: a port has moved to a process without a link.
+pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
+    if !process.configuration.meets_strangers {
+        return;
+    }
+    let mut doors = doors(process);
+    (doors.moved).retain(|moved| moved.link.strong_count() > 0);
+    let is_asked = doors.moved.iter().any(|moved| moved.exporter == exporter);
+    let Some(charge) = charge_stranger(process, link) else {
+        return;
+    };
+    doors.moved.push(Moved {
+        exporter,
+        link: Arc::downgrade(link),
+        name,
+        _charge: charge,
+    });
+    if is_asked {
+        return;
+    }
+    doors.awaits(exporter, link);
+    drop(doors);
+    paths::say(process, link, ControlMessage::DoorWhere { exporter });
+}
+
+fn doors(process: &Process) -> MutexGuard<'_, Doors, rank::Doors> {
+    process.doors.lock()
+}
+
+/// Introducer: an exporter has answered with its door, or without; the recipient that asked is told.
+pub(crate) fn pass_door_on(process: &Process, link: &Link, token: u32, fd: Option<Foreign>) {
+    let asked = {
+        let mut doors = doors(process);
+        let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
+        let place = doors.asked.iter().position(is_it);
+        place.map(|place| doors.asked.swap_remove(place))
+    };
+    if let Some(asked) = asked
+        && let Some(recipient) = asked.recipient.upgrade()
+    {
+        let exporter = asked.exporter;
+        let message = ControlMessage::DoorOf { exporter };
+        recipient.show(message, fd.as_ref().map(AsFd::as_fd));
+    }
+}
+
+/// Replier: a path is asked for to a caller with which there is no link: as its port's right were
+/// given to us.
+pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
+    let forwarder = ask.forwarder().clone();
+    let mut doors = doors(process);
+    let mut of_it = doors
+        .asks
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, ask, _))| Arc::ptr_eq(ask.forwarder(), &forwarder));
+    let oldest = of_it.next().map(|(place, _)| place);
+    let is_one_too_many = of_it.count() + 1 >= ASKED_BY_ONE_MAX;
+    // Not answered for long, if ever.
+    let given_up = (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
+    let charge = process
+        .configuration
+        .meets_strangers
+        .then(|| charge_stranger(process, &forwarder));
+    let refused = match charge.flatten() {
+        None => Some(ask),
+        Some(charge) => {
+            doors.awaits(caller, &forwarder);
+            doors.asks.push((caller, ask, charge));
+            None
+        }
+    };
+    drop(doors);
+    if refused.is_none() {
+        paths::say(
+            process,
+            &forwarder,
+            ControlMessage::DoorWhere { exporter: caller },
+        );
+    }
+    for ask in given_up.into_iter().chain(refused) {
+        paths::give_up(process, &ask);
+    }
+    if forwarder.is_down() {
+        // The link may have ended before this was in the table.
+        end_questions(process, &forwarder);
+    }
+}
+
+/// A link has ended: nothing is asked for by its peer any more, nor answered.
+pub(crate) fn end_questions(process: &Process, ended: &Arc<Link>) {
+    let mut doors = doors(process);
+    let is_its = |(_, ask, _): &mut (_, Ask, _)| Arc::ptr_eq(ask.forwarder(), ended);
+    let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
+    doors.awaited.retain(|(_, link)| *link != ended.serial);
+    let is_between = |asked: &Asked| {
+        asked.of == ended.serial || core::ptr::eq(asked.recipient.as_ptr(), &raw const **ended)
+    };
+    doors.asked.retain(|asked| !is_between(asked));
+    drop(doors);
+    drop(asks);
+}
+
+/// Introducer: the peer of `link` has been given a right to a port of a stranger's.
+pub(crate) fn ask_for_door(process: &Process, link: &Arc<Link>, exporter: [u8; 20]) {
+    let of = process.find_link(|link| link.is_with(exporter));
+    // A peer that does not read would be asked without end.
+    let of = of.filter(|of| !of.is_behind());
+    let Some((of, charge)) = of.zip(charge_stranger(process, link)) else {
+        link.show(ControlMessage::DoorOf { exporter }, None);
+        return;
+    };
+    let mut doors = doors(process);
+    let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
+    let its = doors.asked.iter().filter(is_its);
+    if its.filter(|asked| asked.of == of.serial).count() >= ASKED_OF_ONE_MAX {
         drop(doors);
-        self.say(link, ControlMessage::DoorWhere { exporter });
+        link.show(ControlMessage::DoorOf { exporter }, None);
+        return;
     }
-
-    fn doors(&self) -> MutexGuard<'_, Doors, rank::Doors> {
-        self.doors.lock()
+    doors.last_token = doors.last_token.wrapping_add(1);
+    let token = doors.last_token;
+    if doors.asked.iter().filter(is_its).count() >= ASKED_MAX {
+        let oldest = doors.asked.iter().position(|asked| is_its(&asked));
+        oldest.map(|oldest| doors.asked.remove(oldest));
     }
+    doors.asked.push(Asked {
+        token,
+        of: of.serial,
+        exporter,
+        recipient: Arc::downgrade(link),
+        _charge: charge,
+    });
+    drop(doors);
+    paths::say(process, &of, ControlMessage::DoorAsk { token });
+}
 
-    /// Introducer: an exporter has answered with its door, or without; the recipient that asked is told.
-    pub(crate) fn pass_door_on(&self, link: &Link, token: u32, fd: Option<Foreign>) {
-        let asked = {
-            let mut doors = self.doors();
-            let is_it = |asked: &Asked| asked.token == token && asked.of == link.serial;
-            let place = doors.asked.iter().position(is_it);
-            place.map(|place| doors.asked.swap_remove(place))
-        };
-        if let Some(asked) = asked
-            && let Some(recipient) = asked.recipient.upgrade()
-        {
-            let exporter = asked.exporter;
-            let message = ControlMessage::DoorOf { exporter };
-            recipient.show(message, fd.as_ref().map(AsFd::as_fd));
-        }
+/// Exporter: shows its door, which is made when it is first asked for. Making it may wait for other processes of this
+/// user, which have the directory: so a thread of the peer's user does it.
+pub(crate) fn show_door(process: &Arc<Process>, link: &Arc<Link>, token: u32) {
+    let message = ControlMessage::Door { token };
+    let own = doors(process).own.clone();
+    if own.is_some() || process.users.is_backed_up(link.peer.uid) {
+        return link.show(message, own.as_deref().map(AsFd::as_fd));
     }
+    let (node, link) = (process.clone(), link.clone());
+    process.users.expend(link.peer.uid, move || {
+        let made = make_door(&node);
+        if let Err(errno) = &made {
+            crate::guest::tell!(debug, %errno, "no door can be made here");
+        }
+        link.show(message, made.ok().as_deref().map(AsFd::as_fd));
+    });
+}
 
-    /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
-    /// given to us.
-    pub(crate) fn ask_by_door(&self, caller: [u8; 20], ask: Ask) {
-        let forwarder = ask.forwarder().clone();
-        let mut doors = self.doors();
-        let mut of_it = doors
-            .asks
-            .iter()
-            .enumerate()
-            .filter(|(_, (_, ask, _))| Arc::ptr_eq(ask.forwarder(), &forwarder));
-        let oldest = of_it.next().map(|(place, _)| place);
-        let is_one_too_many = of_it.count() + 1 >= ASKED_BY_ONE_MAX;
-        // Not answered for long, if ever.
-        let given_up =
-            (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
-        let charge = self
-            .configuration
-            .meets_strangers
-            .then(|| self.charge_stranger(&forwarder));
-        let refused = match charge.flatten() {
-            None => Some(ask),
-            Some(charge) => {
-                doors.awaits(caller, &forwarder);
-                doors.asks.push((caller, ask, charge));
-                None
-            }
-        };
-        drop(doors);
-        if refused.is_none() {
-            self.say(&forwarder, ControlMessage::DoorWhere { exporter: caller });
-        }
-        for ask in given_up.into_iter().chain(refused) {
-            self.give_up(&ask);
-        }
-        if forwarder.is_down() {
-            // The link may have ended before this was in the table.
-            self.end_questions(&forwarder);
-        }
+fn make_door(process: &Process) -> Result<Arc<OwnedFd>, Errno> {
+    if !process.configuration.meets_strangers {
+        return Err(Errno::PERM);
     }
-
-    /// A link has ended: nothing is asked for by its peer any more, nor answered.
-    pub(crate) fn end_questions(&self, ended: &Arc<Link>) {
-        let mut doors = self.doors();
-        let is_its = |(_, ask, _): &mut (_, Ask, _)| Arc::ptr_eq(ask.forwarder(), ended);
-        let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
-        doors.awaited.retain(|(_, link)| *link != ended.serial);
-        let is_between = |asked: &Asked| {
-            asked.of == ended.serial || core::ptr::eq(asked.recipient.as_ptr(), &raw const **ended)
-        };
-        doors.asked.retain(|asked| !is_between(asked));
-        drop(doors);
-        drop(asks);
+    let directory = process.configuration.directory();
+    let (listener, door) = rendezvous::nameless(&directory, true)?;
+    let uid = handfast_sys::process::uid();
+    let listener = Arc::new(Foreign::new(&process.users, uid, listener));
+    let mut doors = doors(process);
+    // If two threads make a door, the first keeps its own.
+    if let Some(own) = &doors.own {
+        return Ok(own.clone());
     }
+    let mut listeners = process.listeners.lock();
+    let listening = token::LISTENER | u64::from(DOOR);
+    process.poll.add(&*listener, listening, Trigger::Level)?;
+    listeners.push((DOOR, listener));
+    let door = Arc::new(door);
+    doors.own = Some(door.clone());
+    Ok(door)
+}
 
-    /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
-    pub(crate) fn ask_for_door(&self, link: &Arc<Link>, exporter: [u8; 20]) {
-        let of = self.find_link(|link| link.is_with(exporter));
-        // A peer that does not read would be asked without end.
-        let of = of.filter(|of| !of.is_behind());
-        let Some((of, charge)) = of.zip(self.charge_stranger(link)) else {
-            link.show(ControlMessage::DoorOf { exporter }, None);
-            return;
-        };
-        let mut doors = self.doors();
-        let is_its = |asked: &&Asked| core::ptr::eq(asked.recipient.as_ptr(), &raw const **link);
-        let its = doors.asked.iter().filter(is_its);
-        if its.filter(|asked| asked.of == of.serial).count() >= ASKED_OF_ONE_MAX {
-            drop(doors);
-            link.show(ControlMessage::DoorOf { exporter }, None);
-            return;
-        }
-        doors.last_token = doors.last_token.wrapping_add(1);
-        let token = doors.last_token;
-        if doors.asked.iter().filter(is_its).count() >= ASKED_MAX {
-            let oldest = doors.asked.iter().position(|asked| is_its(&asked));
-            oldest.map(|oldest| doors.asked.remove(oldest));
-        }
-        doors.asked.push(Asked {
-            token,
-            of: of.serial,
-            exporter,
-            recipient: Arc::downgrade(link),
-            _charge: charge,
+/// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
+/// without a door they stay on their vines. Nothing comes of a door that was not asked for.
+pub(crate) fn knock(
+    process: &Arc<Process>,
+    link: &Link,
+    exporter: [u8; 20],
+    door: Option<Foreign>,
+) {
+    if !doors(process).answered(exporter, link) {
+        return;
+    }
+    // The process behind a door may make this thread wait for ever: the thread counts against its user.
+    let Ok(charge) = process.users.charge(link.peer.uid, Quota::Threads, 1) else {
+        return meet(process, exporter, None);
+    };
+    let node = process.clone();
+    // The connector pays for the link's memory, and a process that was given a right has not asked for that. Senders follow a port.
+    let has_moved = (doors(process).moved.iter()).any(|moved| moved.exporter == exporter);
+    let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
+    let work = move || {
+        handfast_sys::signal::block_all();
+        let link = door.and_then(|door| {
+            connect::by_door(&node, (&door, exporter), may_be, KNOCK_TIMEOUT)
+                .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
+                .ok()
         });
-        drop(doors);
-        self.say(&of, ControlMessage::DoorAsk { token });
+        meet(&node, exporter, link.as_deref());
+        drop((link, charge));
+    };
+    let thread = std::thread::Builder::new().name("handfast-door".into());
+    if thread.stack_size(256 * 1024).spawn(work).is_err() {
+        meet(process, exporter, None);
     }
+}
 
-    /// Exporter: shows its door, which is made when it is first asked for. Making it may wait for other processes of this
-    /// user, which have the directory: so a thread of the peer's user does it.
-    pub(crate) fn show_door(self: &Arc<Self>, link: &Arc<Link>, token: u32) {
-        let message = ControlMessage::Door { token };
-        let own = self.doors().own.clone();
-        if own.is_some() || self.users.is_backed_up(link.peer.uid) {
-            return link.show(message, own.as_deref().map(AsFd::as_fd));
+fn meet(process: &Arc<Process>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
+    let (waiting, asks, moved): (Vec<_>, Vec<_>, Vec<_>) = {
+        let mut doors = doors(process);
+        let waiting = doors.waiting.take(exporter).collect();
+        let is_for = |ask: &mut ([u8; 20], Ask, Charge)| ask.0 == exporter;
+        let is_to = |moved: &mut Moved| moved.exporter == exporter;
+        let moved = doors.moved.extract_if(.., is_to).collect();
+        (waiting, doors.asks.extract_if(.., is_for).collect(), moved)
+    };
+    for moved in moved {
+        if let (Some(link), Some(from)) = (link, moved.link.upgrade()) {
+            redirect::redirect(process, (&from, moved.name), link);
         }
-        let (process, link) = (self.clone(), link.clone());
-        self.users.expend(link.peer.uid, move || {
-            let made = process.make_door();
-            if let Err(errno) = &made {
-                crate::guest::tell!(debug, %errno, "no door can be made here");
-            }
-            link.show(message, made.ok().as_deref().map(AsFd::as_fd));
-        });
     }
-
-    fn make_door(&self) -> Result<Arc<OwnedFd>, Errno> {
-        if !self.configuration.meets_strangers {
-            return Err(Errno::PERM);
+    for (_, ask, _) in asks {
+        match link {
+            Some(link) => paths::want(process, link, ask),
+            None => paths::give_up(process, &ask),
         }
-        let directory = self.configuration.directory();
-        let (listener, door) = rendezvous::nameless(&directory, true)?;
-        let uid = handfast_sys::process::uid();
-        let listener = Arc::new(Foreign::new(&self.users, uid, listener));
-        let mut doors = self.doors();
-        // If two threads make a door, the first keeps its own.
-        if let Some(own) = &doors.own {
-            return Ok(own.clone());
-        }
-        let mut listeners = self.listeners.lock();
-        let listening = token::LISTENER | u64::from(DOOR);
-        self.poll.add(&*listener, listening, Trigger::Level)?;
-        listeners.push((DOOR, listener));
-        let door = Arc::new(door);
-        doors.own = Some(door.clone());
-        Ok(door)
     }
-
-    /// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
-    /// without a door they stay on their vines. Nothing comes of a door that was not asked for.
-    pub(crate) fn knock(self: &Arc<Self>, link: &Link, exporter: [u8; 20], door: Option<Foreign>) {
-        if !self.doors().answered(exporter, link) {
-            return;
-        }
-        // The process behind a door may make this thread wait for ever: the thread counts against its user.
-        let Ok(charge) = self.users.charge(link.peer.uid, Quota::Threads, 1) else {
-            return self.meet(exporter, None);
+    for Stranger { port, upgrade, .. } in waiting {
+        let Some(upgrade) = upgrade.upgrade() else {
+            continue;
         };
-        let process = self.clone();
-        // The connector pays for the link's memory, and a process that was given a right has not asked for that. Senders follow a port.
-        let has_moved = (self.doors().moved.iter()).any(|moved| moved.exporter == exporter);
-        let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
-        let work = move || {
-            handfast_sys::signal::block_all();
-            let link = door.and_then(|door| {
-                connect::by_door(&process, (&door, exporter), may_be, KNOCK_TIMEOUT)
-                    .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
-                    .ok()
-            });
-            process.meet(exporter, link.as_deref());
-            drop((link, charge));
+        let Some(link) = link else {
+            upgrade.decline();
+            continue;
         };
-        let thread = std::thread::Builder::new().name("handfast-door".into());
-        if thread.stack_size(256 * 1024).spawn(work).is_err() {
-            self.meet(exporter, None);
-        }
-    }
-
-    fn meet(self: &Arc<Self>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
-        let (waiting, asks, moved): (Vec<_>, Vec<_>, Vec<_>) = {
-            let mut doors = self.doors();
-            let waiting = doors.waiting.take(exporter).collect();
-            let is_for = |ask: &mut ([u8; 20], Ask, Charge)| ask.0 == exporter;
-            let is_to = |moved: &mut Moved| moved.exporter == exporter;
-            let moved = doors.moved.extract_if(.., is_to).collect();
-            (waiting, doors.asks.extract_if(.., is_for).collect(), moved)
-        };
-        for moved in moved {
-            if let (Some(link), Some(from)) = (link, moved.link.upgrade()) {
-                redirect::redirect(self, (&from, moved.name), link);
-            }
-        }
-        for (_, ask, _) in asks {
-            match link {
-                Some(link) => self.want(link, ask),
-                None => self.give_up(&ask),
-            }
-        }
-        for Stranger { port, upgrade, .. } in waiting {
-            let Some(upgrade) = upgrade.upgrade() else {
-                continue;
-            };
-            let Some(link) = link else {
-                upgrade.decline();
-                continue;
-            };
-            let number = (&*upgrade.introducer, upgrade.number);
-            match claim(self, link, port, number) {
-                Some(right) => upgrade.becomes(right),
-                None => self.waits_for_lane(&upgrade, port),
-            }
+        let number = (&*upgrade.introducer, upgrade.number);
+        match claim(process, link, port, number) {
+            Some(right) => upgrade.becomes(right),
+            None => later::waits_for_lane(process, &upgrade, port),
         }
     }
 }

@@ -3,10 +3,14 @@
 use crate::adopt::Whom;
 use crate::again;
 use crate::awaited::{Awaited, Outcome};
+use crate::introduce;
 use crate::link::Link;
 use crate::link::lanes::NOBODY;
 use crate::message::Message;
+use crate::moving;
+use crate::paths;
 use crate::process::Process;
+use crate::quotas;
 use crate::rank;
 use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
@@ -48,303 +52,290 @@ pub(crate) struct Releases {
     back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
 }
 
-impl Link {
-    /// A right of this process to a port of the peer is dropped.
-    #[inline]
-    pub(crate) fn dropped(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) {
-        let is_new = match lanes {
-            0 => unused::change_imports(self, process, |imports| imports.dropped(handle, &[])),
-            lanes => self.dropped_after(process, handle, lanes),
-        };
-        if is_new && !self.is_down() {
-            process.schedule(Timer::Releases);
-        }
-        redirect::drop_moved(self, core::iter::once(handle));
+/// A right of this process to a port of the peer is dropped.
+#[inline]
+pub(crate) fn dropped(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes: u32) {
+    let is_new = match lanes {
+        0 => unused::change_imports(link, process, |imports| imports.dropped(handle, &[])),
+        lanes => dropped_after(link, process, handle, lanes),
+    };
+    if is_new && !link.is_down() {
+        process.schedule(Timer::Releases);
     }
+    redirect::drop_moved(link, core::iter::once(handle));
+}
 
-    /// Messages have used it, the last of them in these lanes.
-    #[cold]
-    fn dropped_after(self: &Arc<Self>, process: &Arc<Process>, handle: Handle, lanes: u32) -> bool {
-        let port = self.imports().port_of(handle);
-        let receiver = port.map_or(NOBODY, receiver_of);
-        let mut uses = Vec::new();
-        let mut left = lanes;
-        while left != 0 {
-            let lane = left.trailing_zeros();
-            left &= left - 1;
-            uses.extend(self.use_of(lane, receiver));
-        }
-        unused::change_imports(self, process, |imports| imports.dropped(handle, &uses))
+/// Messages have used it, the last of them in these lanes.
+#[cold]
+fn dropped_after(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes: u32) -> bool {
+    let port = link.imports().port_of(handle);
+    let receiver = port.map_or(NOBODY, receiver_of);
+    let mut uses = Vec::new();
+    let mut left = lanes;
+    while left != 0 {
+        let lane = left.trailing_zeros();
+        left &= left - 1;
+        uses.extend(use_of(link, lane, receiver));
     }
+    unused::change_imports(link, process, |imports| imports.dropped(handle, &uses))
+}
 
-    /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
-    /// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
-    pub(crate) fn use_of(&self, lane: u32, receiver: u32) -> Option<Use> {
-        let outgoing = self.lanes[lane as usize].lock();
-        let position = outgoing.producer.position();
-        // A port that has a receiver for each CPU is sent to in lanes that lead to those.
-        if outgoing.leads_to == receiver || spread::has_spread(self) {
-            let tail = position;
-            return Some(Use { lane, tail });
-        }
-        // A message further back than a lane holds has been taken.
-        let tail = outgoing.named;
-        (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
+/// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
+/// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
+pub(crate) fn use_of(link: &Link, lane: u32, receiver: u32) -> Option<Use> {
+    let outgoing = link.lanes[lane as usize].lock();
+    let position = outgoing.producer.position();
+    // A port that has a receiver for each CPU is sent to in lanes that lead to those.
+    if outgoing.leads_to == receiver || spread::has_spread(link) {
+        let tail = position;
+        return Some(Use { lane, tail });
     }
+    // A message further back than a lane holds has been taken.
+    let tail = outgoing.named;
+    (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
+}
 
-    /// As [`Self::use_of`], in all lanes.
-    pub(crate) fn uses_of(&self, receiver: u32) -> Vec<Use> {
-        (0..LANES)
-            .filter_map(|lane| self.use_of(lane, receiver))
-            .collect()
-    }
+/// As [`use_of`], in all lanes.
+pub(crate) fn uses_of(link: &Link, receiver: u32) -> Vec<Use> {
+    (0..LANES)
+        .filter_map(|lane| use_of(link, lane, receiver))
+        .collect()
+}
 
-    /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
-    pub(crate) fn give_back(&self, process: &Process) -> bool {
-        // Debts to a peer that does not read stay in the table, where they are counted.
-        let has_room = self.releases.owed.lock().len() < OWED_MAX;
-        if has_room {
-            let given = self.imports().give_back(|used| {
-                // The peer's own word: a peer that lies about what it has consumed loses its own messages.
-                let head = Place::of(self.calls, used.lane).head();
-                let head = self.region.load(head, Ordering::Acquire);
-                // The last message may have been a call, whose answer the head does not show.
-                head.wrapping_sub(used.tail).cast_signed() >= 0
-                    || self.is_answered(used.lane, used.tail.wrapping_sub(1))
-            });
-            redirect::drop_moved(self, given.iter().map(|(handle, _)| *handle));
-            // Before the peer hears that: a handle may mean something else then.
-            again::forget_told(process, self, &given);
-            self.releases.owed.lock().extend(given);
-        }
-        let mut owed = self.releases.owed.lock();
-        while !owed.is_empty() {
-            let count = owed.len().min(RELEASES_MAX);
-            let rights = owed.iter().take(count);
-            let rights: Vec<_> = rights
-                .map(|(name, count)| released(*name, *count))
-                .collect();
-            let release = ControlMessage::Release { rights: &rights };
-            if socket::send(&self.socket, &release.encode(), &[]).is_err() {
-                return self.is_down();
-            }
-            owed.drain(..count);
-        }
-        true
-    }
-
-    /// Keeper: the peer gives rights back. They end once the replies have been read that were sent
-    /// before: those may have a right in them that comes home.
-    pub(crate) fn take_back(
-        self: &Arc<Self>,
-        process: &Process,
-        rights: &[[u8; 8]],
-    ) -> Result<(), Fault> {
-        let mut ending = Vec::new();
-        for (name, count) in rights.iter().map(|right| released_of(*right)) {
-            let claimed = match is_handle(name) {
-                true => Ok(Some(name)),
-                false => self.unclaimed(process, name),
-            };
-            let (handle, released) = match claimed {
-                Ok(Some(handle)) => (handle, self.exports().release(handle, count)),
-                Ok(None) => continue,
-                Err(refused) => (name, Err(refused)),
-            };
-            let is_last = released.map_err(|refused| Fault {
-                rule: match refused {
-                    Refused::Release => Rule::RightCount,
-                    _ => Rule::RightHandle,
-                },
-                offset: 0,
-            })?;
-            match is_last {
-                true => ending.push(handle),
-                false => self.is_under_way(process, handle),
-            }
-        }
-        if !ending.is_empty() {
-            self.end_later(process, ending);
-        }
-        Ok(())
-    }
-
-    /// Ends rights that have been given back, once the replies that are unread now have been read.
-    fn end_later(&self, process: &Process, ending: Vec<Handle>) {
-        let after = self.unread_replies(process);
-        self.back().push_back(GivenBack { after, ending });
-        self.settle(process);
-        if self.has_unsettled() {
-            process.schedule(Timer::Releases);
-        }
-    }
-
-    /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
-    pub(crate) fn settle(&self, process: &Process) {
-        let next = || {
-            let mut back = self.back();
-            let given = back.front_mut()?;
-            given.after.retain(|call| self.is_unread(*call));
-            given.after.is_empty().then(|| back.pop_front())?
-        };
-        // Without the lock: threads that wait for their end are woken.
-        while let Some(given) = next() {
-            for handle in given.ending {
-                self.finish(process, handle);
-            }
-        }
-    }
-
-    /// A right about to be sent was not.
-    pub(crate) fn retract(&self, process: &Process, handle: Handle) {
-        let released = self.exports().release(handle, 1);
-        if released.unwrap_or(false) {
-            self.end_later(process, vec![handle]);
-        }
-    }
-
-    fn finish(&self, process: &Process, handle: Handle) {
-        let mut exports = self.exports();
-        let ended = exports.finish(handle);
-        self.count_rights(&exports);
-        drop(exports);
-        // Release: pairs with the Acquire of receivers that know what it stood for.
-        self.ended.fetch_add(1, Ordering::Release);
-        if let Some(ended) = ended {
-            process.ended(ended);
-        }
-    }
-
-    fn back(&self) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
-        self.releases.back.lock()
-    }
-
-    /// Whether rights wait to be given back or to end.
-    pub(crate) fn has_unsettled(&self) -> bool {
-        !self.back().is_empty() || self.imports().has_idle()
-    }
-
-    /// Calls that have been answered with rights, and whose answers no thread has looked at yet: slot and
-    /// generation.
-    fn unread_replies(&self, process: &Process) -> Vec<(u32, u32)> {
-        let calls = self.slots.iter().zip(0..).map(|(slot, index)| {
-            // Acquire: as in `is_unread`.
-            (index, slot.generation.load(Ordering::Acquire))
+/// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
+pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
+    // Debts to a peer that does not read stay in the table, where they are counted.
+    let has_room = link.releases.owed.lock().len() < OWED_MAX;
+    if has_room {
+        let given = link.imports().give_back(|used| {
+            // The peer's own word: a peer that lies about what it has consumed loses its own messages.
+            let head = Place::of(link.calls, used.lane).head();
+            let head = link.region.load(head, Ordering::Acquire);
+            // The last message may have been a call, whose answer the head does not show.
+            head.wrapping_sub(used.tail).cast_signed() >= 0
+                || link.is_answered(used.lane, used.tail.wrapping_sub(1))
         });
-        let sets = process.sets_from(self);
-        let returns = sets.into_iter().flat_map(|set| {
-            (0..REPLIES).map(move |place| {
-                let index = slot_of(set, place);
-                let generation = Slot::of(self.calls, index).generation(&self.region);
-                (index, generation)
-            })
-        });
-        let all = calls.chain(returns);
-        all.filter(|call| self.is_unread(*call)).collect()
+        redirect::drop_moved(link, given.iter().map(|(handle, _)| *handle));
+        // Before the peer hears that: a handle may mean something else then.
+        again::forget_told(process, link, &given);
+        link.releases.owed.lock().extend(given);
     }
+    let mut owed = link.releases.owed.lock();
+    while !owed.is_empty() {
+        let count = owed.len().min(RELEASES_MAX);
+        let rights = owed.iter().take(count);
+        let rights: Vec<_> = rights
+            .map(|(name, count)| released(*name, *count))
+            .collect();
+        let release = ControlMessage::Release { rights: &rights };
+        if socket::send(&link.socket, &release.encode(), &[]).is_err() {
+            return link.is_down();
+        }
+        owed.drain(..count);
+    }
+    true
+}
 
-    fn is_unread(&self, (index, generation): (u32, u32)) -> bool {
-        let reply = Slot::of(self.calls, index);
-        let is_there =
-            || reply.is_answered(&self.region, generation) && reply.has_parts(&self.region);
-        match self.slots.get(index as usize) {
-            // Acquire, both: a thread that has taken the reply has taken up its rights before.
-            Some(slot) => {
-                slot.generation.load(Ordering::Acquire) == generation
-                    && slot.state.load(Ordering::Acquire) != SlotState::FREE
-                    && is_there()
-            }
-            None => generation != 0 && is_there() && !self.returns().has_taken(index, generation),
+/// Keeper: the peer gives rights back. They end once the replies have been read that were sent
+/// before: those may have a right in them that comes home.
+pub(crate) fn take_back(
+    link: &Arc<Link>,
+    process: &Process,
+    rights: &[[u8; 8]],
+) -> Result<(), Fault> {
+    let mut ending = Vec::new();
+    for (name, count) in rights.iter().map(|right| released_of(*right)) {
+        let claimed = match is_handle(name) {
+            true => Ok(Some(name)),
+            false => introduce::unclaimed(link, process, name),
+        };
+        let (handle, released) = match claimed {
+            Ok(Some(handle)) => (handle, link.exports().release(handle, count)),
+            Ok(None) => continue,
+            Err(refused) => (name, Err(refused)),
+        };
+        let is_last = released.map_err(|refused| Fault {
+            rule: match refused {
+                Refused::Release => Rule::RightCount,
+                _ => Rule::RightHandle,
+            },
+            offset: 0,
+        })?;
+        match is_last {
+            true => ending.push(handle),
+            false => moving::is_under_way(link, process, handle),
         }
     }
+    if !ending.is_empty() {
+        end_later(link, process, ending);
+    }
+    Ok(())
+}
 
-    /// Whether the outcome of a call that was given up has come, and brings nothing that is to be
-    /// taken. Takes nothing: the lock of its lane is held, and rights that come or go may want it.
-    pub(crate) fn is_refused(
-        self: &Arc<Self>,
-        process: &Process,
-        index: u32,
-        generation: u32,
-    ) -> bool {
-        let mut awaited = Awaited::new(self.clone(), index, generation);
-        if !awaited.follow(process) {
-            return true;
+/// Ends rights that have been given back, once the replies that are unread now have been read.
+fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) {
+    let after = unread_replies(link, process);
+    back(link).push_back(GivenBack { after, ending });
+    settle(link, process);
+    if has_unsettled(link) {
+        process.schedule(Timer::Releases);
+    }
+}
+
+/// Keeper: ends the rights that were given back, if nothing unread stands in the way.
+pub(crate) fn settle(link: &Link, process: &Process) {
+    let next = || {
+        let mut back = back(link);
+        let given = back.front_mut()?;
+        given.after.retain(|call| is_unread(link, *call));
+        given.after.is_empty().then(|| back.pop_front())?
+    };
+    // Without the lock: threads that wait for their end are woken.
+    while let Some(given) = next() {
+        for handle in given.ending {
+            finish(link, process, handle);
         }
+    }
+}
+
+/// A right about to be sent was not.
+pub(crate) fn retract(link: &Link, process: &Process, handle: Handle) {
+    let released = link.exports().release(handle, 1);
+    if released.unwrap_or(false) {
+        end_later(link, process, vec![handle]);
+    }
+}
+
+fn finish(link: &Link, process: &Process, handle: Handle) {
+    let mut exports = link.exports();
+    let ended = exports.finish(handle);
+    quotas::count_rights(link, &exports);
+    drop(exports);
+    // Release: pairs with the Acquire of receivers that know what it stood for.
+    link.ended.fetch_add(1, Ordering::Release);
+    if let Some(ended) = ended {
+        introduce::ended(process, ended);
+    }
+}
+
+fn back(link: &Link) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
+    link.releases.back.lock()
+}
+
+/// Whether rights wait to be given back or to end.
+pub(crate) fn has_unsettled(link: &Link) -> bool {
+    !back(link).is_empty() || link.imports().has_idle()
+}
+
+/// Calls that have been answered with rights, and whose answers no thread has looked at yet: slot and
+/// generation.
+fn unread_replies(link: &Link, process: &Process) -> Vec<(u32, u32)> {
+    let calls = link.slots.iter().zip(0..).map(|(slot, index)| {
+        // Acquire: as in `is_unread`.
+        (index, slot.generation.load(Ordering::Acquire))
+    });
+    let sets = paths::sets_from(process, link);
+    let returns = sets.into_iter().flat_map(|set| {
+        (0..REPLIES).map(move |place| {
+            let index = slot_of(set, place);
+            let generation = Slot::of(link.calls, index).generation(&link.region);
+            (index, generation)
+        })
+    });
+    let all = calls.chain(returns);
+    all.filter(|call| is_unread(link, *call)).collect()
+}
+
+fn is_unread(link: &Link, (index, generation): (u32, u32)) -> bool {
+    let reply = Slot::of(link.calls, index);
+    let is_there = || reply.is_answered(&link.region, generation) && reply.has_parts(&link.region);
+    match link.slots.get(index as usize) {
+        // Acquire, both: a thread that has taken the reply has taken up its rights before.
+        Some(slot) => {
+            slot.generation.load(Ordering::Acquire) == generation
+                && slot.state.load(Ordering::Acquire) != SlotState::FREE
+                && is_there()
+        }
+        None => generation != 0 && is_there() && !link.returns().has_taken(index, generation),
+    }
+}
+
+/// Whether the outcome of a call that was given up has come, and brings nothing that is to be
+/// taken. Takes nothing: the lock of its lane is held, and rights that come or go may want it.
+pub(crate) fn is_refused(link: &Arc<Link>, process: &Process, index: u32, generation: u32) -> bool {
+    let mut awaited = Awaited::new(link.clone(), index, generation);
+    if !awaited.follow(process) {
+        return true;
+    }
+    let failure = awaited.failure();
+    if !awaited.is_answered() {
+        // The outcome may have been moved after the call was given up.
+        awaited.cancel(process);
+        return failure.is_some();
+    }
+    awaited.slot().is_plain(&awaited.link().region)
+}
+
+/// Keeper: takes the outcome of a call that was given up, since no other thread will, and drops the rights
+/// that came with it. `false`: the outcome is still to come, elsewhere.
+fn refuse_outcome(link: &Arc<Link>, process: &Arc<Process>, index: u32, generation: u32) -> bool {
+    let mut awaited = Awaited::new(link.clone(), index, generation);
+    loop {
         let failure = awaited.failure();
         if !awaited.is_answered() {
             // The outcome may have been moved after the call was given up.
             awaited.cancel(process);
             return failure.is_some();
         }
-        awaited.slot().is_plain(&awaited.link().region)
-    }
-
-    /// Keeper: takes the outcome of a call that was given up, since no other thread will, and drops the rights
-    /// that came with it. `false`: the outcome is still to come, elsewhere.
-    fn refuse_outcome(
-        self: &Arc<Self>,
-        process: &Arc<Process>,
-        index: u32,
-        generation: u32,
-    ) -> bool {
-        let mut awaited = Awaited::new(self.clone(), index, generation);
-        loop {
-            let failure = awaited.failure();
-            if !awaited.is_answered() {
-                // The outcome may have been moved after the call was given up.
-                awaited.cancel(process);
-                return failure.is_some();
-            }
-            match awaited.take(process, &mut Message::new(), Whom::Nobody) {
-                Ok(Outcome::Moved) => {}
-                Ok(Outcome::Reply(_) | Outcome::Piece | Outcome::Error(_)) => return true,
-                Err(fault) => {
-                    awaited.link().poison(fault);
-                    process.attention.raise();
-                    return true;
-                }
+        match awaited.take(process, &mut Message::new(), Whom::Nobody) {
+            Ok(Outcome::Moved) => {}
+            Ok(Outcome::Reply(_) | Outcome::Piece | Outcome::Error(_)) => return true,
+            Err(fault) => {
+                awaited.link().poison(fault);
+                process.attention.raise();
+                return true;
             }
         }
     }
+}
 
-    /// Keeper: takes what came in replies to calls that had been given up, since no caller will, and frees their slots: nobody
-    /// awaits outcomes there, and paths by which they might have come can go. Returns whether there are calls of that kind that
-    /// have not been answered.
-    pub(crate) fn refuse_replies(self: &Arc<Self>, process: &Arc<Process>) -> bool {
-        let mut is_open = false;
-        for (slot, index) in self.slots.iter().zip(0..) {
-            if slot.state.load(Ordering::Acquire) != SlotState::ABANDONED {
-                continue;
-            }
-            let reply = Slot::of(self.calls, index);
-            let generation = slot.generation.load(Ordering::Acquire);
-            if !reply.is_answered(&self.region, generation) {
-                is_open = true;
-                continue;
-            }
-            // The lock of its claims. It may have been claimed again meanwhile.
-            let claims = self.lanes[(index / SLOTS_PER_LANE) as usize].lock();
-            let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
-                && slot.generation.load(Ordering::Acquire) == generation;
-            if is_still {
-                // Relaxed: under the lock. No thread claims it meanwhile.
-                slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
-            }
-            drop(claims);
-            if !is_still {
-                continue;
-            }
-            // Nothing is lost with a plain one.
-            let is_over =
-                reply.is_plain(&self.region) || self.refuse_outcome(process, index, generation);
-            is_open |= !is_over;
-            let state = match is_over {
-                true => SlotState::FREE,
-                false => SlotState::ABANDONED,
-            };
-            // Release: as in `SendRight::free`.
-            slot.state.store(state, Ordering::Release);
+/// Keeper: takes what came in replies to calls that had been given up, since no caller will, and frees their slots: nobody
+/// awaits outcomes there, and paths by which they might have come can go. Returns whether there are calls of that kind that
+/// have not been answered.
+pub(crate) fn refuse_replies(link: &Arc<Link>, process: &Arc<Process>) -> bool {
+    let mut is_open = false;
+    for (slot, index) in link.slots.iter().zip(0..) {
+        if slot.state.load(Ordering::Acquire) != SlotState::ABANDONED {
+            continue;
         }
-        is_open
+        let reply = Slot::of(link.calls, index);
+        let generation = slot.generation.load(Ordering::Acquire);
+        if !reply.is_answered(&link.region, generation) {
+            is_open = true;
+            continue;
+        }
+        // The lock of its claims. It may have been claimed again meanwhile.
+        let claims = link.lanes[(index / SLOTS_PER_LANE) as usize].lock();
+        let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
+            && slot.generation.load(Ordering::Acquire) == generation;
+        if is_still {
+            // Relaxed: under the lock. No thread claims it meanwhile.
+            slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
+        }
+        drop(claims);
+        if !is_still {
+            continue;
+        }
+        // Nothing is lost with a plain one.
+        let is_over =
+            reply.is_plain(&link.region) || refuse_outcome(link, process, index, generation);
+        is_open |= !is_over;
+        let state = match is_over {
+            true => SlotState::FREE,
+            false => SlotState::ABANDONED,
+        };
+        // Release: as in `SendRight::free`.
+        slot.state.store(state, Ordering::Release);
     }
+    is_open
 }

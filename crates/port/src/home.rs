@@ -5,6 +5,7 @@
 //! in its lanes, where its receiver has not been yet.
 
 use crate::adopt::{Whom, to_target};
+use crate::introduce;
 use crate::link::Link;
 use crate::origin::Origin;
 use crate::poller::Poller;
@@ -74,7 +75,7 @@ impl Drop for GoingHome {
         let is_own = self.process.epoch == handfast_sys::process::fork_epoch();
         if is_own && !*self.is_told.get_mut() {
             let introducer = &self.introducer;
-            self.process.decline(introducer, self.exporter, self.number);
+            introduce::decline(&self.process, introducer, self.exporter, self.number);
         }
     }
 }
@@ -96,80 +97,78 @@ pub(crate) const SETTLE_NS: u64 = 100_000_000;
 /// Most introductions in a row that are followed through lanes to the last one.
 const STEPS_MAX: u32 = 8;
 
-impl Process {
-    /// The peer of `link` names what `number` has provided to it: a right to `port` of this process. `None`: it
-    /// is known later. Blocks for a caller only, as long as another thread polls that port without finding
-    /// what provides it.
-    pub(crate) fn come_home(
-        self: &Arc<Self>,
-        link: &Link,
-        (number, port): (Number, u32),
-        whom: Whom<'_>,
-    ) -> Option<Right> {
-        let recipient = link.identity();
-        let until_ns = clock::now_ns() + SETTLE_NS;
-        loop {
-            if let Some(right) = self.redeem_at_home(number, recipient) {
-                return Some(right);
-            }
-            let at = self.port_by_id(port);
-            let Some(at) = at else { break };
-            if let Some(mut poller) = at.try_lock() {
-                // Nothing is between a lane and the table now.
-                let known = self.redeem_at_home(number, recipient);
-                let known = known.or_else(|| {
-                    let right = loop {
-                        let revocations = revoke::revocations(self);
-                        let target = poller.foresee(number, recipient)?;
-                        // Looked for again as often as this process revokes something meanwhile.
-                        if let Some(right) = to_target(self, target, revocations) {
-                            break right;
-                        }
-                    };
-                    // Once: the message that provides it has no effect when it is taken.
-                    self.forgo_provision(number, recipient);
-                    Some(right)
-                });
-                at.leave(poller);
-                return Some(known.unwrap_or(Right::Dead));
-            }
-            match whom {
-                Whom::Relay(_) => return None,
-                Whom::Caller if clock::now_ns() < until_ns => clock::nap(),
-                _ => break,
-            }
+/// The peer of `link` names what `number` has provided to it: a right to `port` of this process. `None`: it
+/// is known later. Blocks for a caller only, as long as another thread polls that port without finding
+/// what provides it.
+pub(crate) fn come_home(
+    process: &Arc<Process>,
+    link: &Link,
+    (number, port): (Number, u32),
+    whom: Whom<'_>,
+) -> Option<Right> {
+    let recipient = link.identity();
+    let until_ns = clock::now_ns() + SETTLE_NS;
+    loop {
+        if let Some(right) = redeem_at_home(process, number, recipient) {
+            return Some(right);
         }
-        self.forgo_provision(number, recipient);
-        Some(Right::Dead)
-    }
-
-    fn redeem_at_home(self: &Arc<Self>, number: Number, recipient: Name) -> Option<Right> {
-        // As often as this process revokes something between the looks.
-        let right = loop {
-            let revocations = revoke::revocations(self);
-            let mut provisions = self.provisions();
-            let Some((target, _)) = provisions.provided(number, recipient) else {
-                return match provisions.redeem(number, recipient) {
-                    Redeemed::NotYet => None,
-                    _ => Some(Right::Dead),
+        let at = process.port_by_id(port);
+        let Some(at) = at else { break };
+        if let Some(mut poller) = at.try_lock() {
+            // Nothing is between a lane and the table now.
+            let known = redeem_at_home(process, number, recipient);
+            let known = known.or_else(|| {
+                let right = loop {
+                    let revocations = revoke::revocations(process);
+                    let target = poller.foresee(number, recipient)?;
+                    // Looked for again as often as this process revokes something meanwhile.
+                    if let Some(right) = to_target(process, target, revocations) {
+                        break right;
+                    }
                 };
-            };
-            drop(provisions);
-            if let Some(right) = to_target(self, target, revocations) {
-                break right;
-            }
-        };
-        // After the right that follows it has begun.
-        let redeemed = self.provisions().redeem(number, recipient);
-        Some(match redeemed {
-            Redeemed::To(ended) => {
-                self.ended(ended);
-                right
-            }
-            // Revoked since, or another thread was faster.
-            _ => Right::Dead,
-        })
+                // Once: the message that provides it has no effect when it is taken.
+                introduce::forgo_provision(process, number, recipient);
+                Some(right)
+            });
+            at.leave(poller);
+            return Some(known.unwrap_or(Right::Dead));
+        }
+        match whom {
+            Whom::Relay(_) => return None,
+            Whom::Caller if clock::now_ns() < until_ns => clock::nap(),
+            _ => break,
+        }
     }
+    introduce::forgo_provision(process, number, recipient);
+    Some(Right::Dead)
+}
+
+fn redeem_at_home(process: &Arc<Process>, number: Number, recipient: Name) -> Option<Right> {
+    // As often as this process revokes something between the looks.
+    let right = loop {
+        let revocations = revoke::revocations(process);
+        let mut provisions = introduce::provisions(process);
+        let Some((target, _)) = provisions.provided(number, recipient) else {
+            return match provisions.redeem(number, recipient) {
+                Redeemed::NotYet => None,
+                _ => Some(Right::Dead),
+            };
+        };
+        drop(provisions);
+        if let Some(right) = to_target(process, target, revocations) {
+            break right;
+        }
+    };
+    // After the right that follows it has begun.
+    let redeemed = introduce::provisions(process).redeem(number, recipient);
+    Some(match redeemed {
+        Redeemed::To(ended) => {
+            introduce::ended(process, ended);
+            right
+        }
+        // Revoked since, or another thread was faster.
+        _ => Right::Dead,
+    })
 }
 
 impl Poller {
@@ -197,7 +196,7 @@ impl Poller {
             return Some(target);
         }
         // Claimed in turn, and that waits, too.
-        let claimed = match link.claims().get(word) {
+        let claimed = match introduce::claims(&link).get(word) {
             Some(Claim::Waiting { number, .. }) => Some(number),
             Some(_) => None,
             None => self.said_ahead().find_map(|(of, _, said)| match said {
@@ -210,7 +209,7 @@ impl Poller {
             }),
         };
         let (claimed, recipient) = (claimed?, link.identity());
-        let provided = self.process().provisions().provided(claimed, recipient);
+        let provided = introduce::provisions(self.process()).provided(claimed, recipient);
         if let Some(target) = provided {
             let (target, _) = target;
             return Some(target).filter(|target| target.port == self.port());

@@ -2,12 +2,15 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::Link;
+use crate::notice;
 use crate::notice::end_right;
+use crate::paths;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
 use crate::revoke;
 use crate::users::Charge;
+use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
@@ -23,10 +26,10 @@ pub(crate) use provide::Provided;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-mod provide;
+pub(crate) mod provide;
 
 mod claim;
-mod ends;
+pub(crate) mod ends;
 mod patience;
 #[cfg(test)]
 mod tests;
@@ -95,285 +98,283 @@ impl Introductions {
     }
 }
 
-impl Link {
-    fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
-        self.introductions.unheard.lock()
-    }
+fn unheard(link: &Link) -> MutexGuard<'_, VecDeque<(Weak<Link>, u64)>, rank::Unheard> {
+    link.introductions.unheard.lock()
+}
 
-    /// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
-    fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
-        let mut unheard = self.unheard();
-        let is_it = |(link, of): &(Weak<Self>, u64)| {
-            let link = (*of == number).then(|| link.upgrade()).flatten();
-            link.is_some_and(|link| exporter == link.identity())
-        };
-        let place = unheard.iter().position(is_it)?;
-        let (link, _) = unheard.remove(place)?;
-        link.upgrade()
-    }
+/// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
+fn take_unheard(link: &Link, exporter: &[u8], number: u64) -> Option<Arc<Link>> {
+    let mut unheard = unheard(link);
+    let is_it = |(link, of): &(Weak<Link>, u64)| {
+        let link = (*of == number).then(|| link.upgrade()).flatten();
+        link.is_some_and(|link| exporter == link.identity())
+    };
+    let place = unheard.iter().position(is_it)?;
+    let (link, _) = unheard.remove(place)?;
+    link.upgrade()
+}
 
-    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
-        self.introductions.claims.lock()
-    }
+pub(crate) fn claims(link: &Link) -> MutexGuard<'_, Claims, rank::Claims> {
+    link.introductions.claims.lock()
+}
 
-    /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
-    pub(crate) fn named(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Named {
-        if is_handle(word) {
-            return self.exports().resolve(word).into();
-        }
-        if word == 0 {
-            return Named::Unknown;
-        }
-        match self.look_at_claim(process, word, now_ns) {
-            Some(Claim::Granted(handle)) => self.exports().resolve(handle).into(),
-            Some(Claim::Revoked) => Named::Revoked,
-            Some(Claim::Dead) => Named::Dead,
-            // A claim at a port's new home is looked at again before: its old home may end.
-            Some(Claim::Waiting {
-                until_ns, number, ..
-            }) => Named::NotYet(match number.1 & OF_MOVED {
-                0 => until_ns,
-                _ => until_ns.min(now_ns.saturating_add(CLAIM_NS)),
-            }),
-            None => Named::Unclaimed,
-        }
+/// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
+pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Named {
+    if is_handle(word) {
+        return link.exports().resolve(word).into();
     }
-
-    /// Exporter: a claim of the peer's, after another look when it waits.
-    fn look_at_claim(self: &Arc<Self>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
-        // Two threads may look at once: one redeems.
-        let _one = self.redeeming();
-        let claim = self.claims().get(word)?;
-        let Claim::Waiting {
-            number,
-            until_ns,
-            reply,
-        } = claim
-        else {
-            return Some(claim);
-        };
-        let claim = self.redeem(process, number, (now_ns, until_ns, reply));
-        #[cfg(test)]
-        tests::between();
-        self.claims().settle(word, claim);
-        if !matches!(claim, Claim::Waiting { .. }) {
-            process.has_settled();
-        }
-        revoke::tell_if_revoked(self, process, word, claim);
-        self.granted_anew(process, claim);
-        Some(claim)
+    if word == 0 {
+        return Named::Unknown;
     }
-
-    pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
-        self.introductions.redeeming.lock()
-    }
-
-    /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
-    fn granted_anew(&self, process: &Process, claim: Claim) {
-        if let Claim::Granted(handle) = claim
-            && let Some(Meaning::To(target)) = self.exports().resolve(handle)
-            && let Some(port) = process.port_by_id(target.port)
-            && let Some(home) = port.home.get()
-        {
-            home.exported();
-        }
-    }
-
-    /// Exporter: gives the peer what it was provided with, and tells it the handle.
-    fn redeem(
-        self: &Arc<Self>,
-        process: &Process,
-        number: Number,
-        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
-    ) -> Claim {
-        let claim = self.try_redeem(process, number, (now_ns, until_ns, reply));
-        self.answer_claim(claim, reply);
-        claim
-    }
-
-    /// Exporter: tells the peer the outcome of a claim, if it is known.
-    fn answer_claim(self: &Arc<Self>, claim: Claim, reply: (u32, u32)) {
-        if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
-            match claim {
-                Claim::Granted(handle) => {
-                    slot.answer(Kind::Message, &handle.to_le_bytes());
-                }
-                Claim::Revoked | Claim::Dead => {
-                    slot.answer(Kind::Dropped, &[]);
-                }
-                Claim::Waiting { .. } => {}
-            }
-        }
-    }
-
-    fn try_redeem(
-        &self,
-        process: &Process,
-        number: Number,
-        (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
-    ) -> Claim {
-        // An old home that has ended provides nothing; the messages it left were looked for a while.
-        let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
-        let is_lost = number.1 & OF_MOVED != 0
-            && is_old
-            && process.find_link(|of| of.is_with(number.0)).is_none();
-        // Locked until there is an export: a revoking thread finds the provision or the export.
-        let mut provisions = process.provisions();
-        match provisions.redeem(number, self.identity()) {
-            // A peer that is gone gets nothing any more, so the messages it has left do not wait for it.
-            Redeemed::NotYet if now_ns < until_ns && !is_lost && !self.is_down() => {
-                Claim::Waiting {
-                    number,
-                    until_ns,
-                    reply,
-                }
-            }
-            Redeemed::Revoked => Claim::Revoked,
-            Redeemed::NotYet => {
-                // Should the provision come after all, no one has a use for it.
-                let given_up = provisions.forgo(number, self.identity(), clock::ticks_ns());
-                drop(provisions);
-                process.schedule(Timer::Provisions);
-                if let Some(target) = given_up {
-                    process.ended(target);
-                }
-                Claim::Dead
-            }
-            Redeemed::Dead => Claim::Dead,
-            Redeemed::To((target, is_watched)) => {
-                let port = process.port_by_id(target.port);
-                let granted = port.map(|port| self.export(&port, target));
-                drop(provisions);
-                // The provision's own use ends after the one that follows it has begun.
-                process.ended((target, is_watched));
-                match granted {
-                    Some(Ok(handle)) => Claim::Granted(handle),
-                    Some(Err(_)) => Claim::Revoked,
-                    None => Claim::Dead,
-                }
-            }
-        }
-    }
-
-    /// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
-    /// already, or processes of its user name too much.
-    fn enter_claim(&self, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
-        let mut claims = self.claims();
-        let mut held = self.introductions.claims_held.lock();
-        if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
-            return Err(Rule::Introduction.broken());
-        }
-        let is_entered = claims.claim(word, claim);
-        process.has_settled();
-        is_entered.then_some(()).ok_or(Rule::Introduction.broken())
-    }
-
-    /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.
-    pub(crate) fn unclaimed(
-        self: &Arc<Self>,
-        process: &Process,
-        word: u32,
-    ) -> Result<Option<u32>, Refused> {
-        // Not while it is redeemed, which would grant the right to no claim.
-        let one = self.redeeming();
-        let claim = self.claims().release(word).ok_or(Refused::Unknown)?;
-        #[cfg(test)]
-        tests::between();
-        drop(one);
-        // Release: pairs with the Acquire of receivers that know what it stood for.
-        self.ended.fetch_add(1, Ordering::Release);
-        Ok(match claim {
-            Claim::Granted(handle) => Some(handle),
-            Claim::Waiting { number, reply, .. } => {
-                process.forgo_provision(number, self.identity());
-                if let Ok(Some(slot)) = ReplySlot::passed(self, reply.0, reply.1) {
-                    slot.answer(Kind::Dropped, &[]);
-                }
-                None
-            }
-            Claim::Revoked | Claim::Dead => None,
-        })
+    match look_at_claim(link, process, word, now_ns) {
+        Some(Claim::Granted(handle)) => link.exports().resolve(handle).into(),
+        Some(Claim::Revoked) => Named::Revoked,
+        Some(Claim::Dead) => Named::Dead,
+        // A claim at a port's new home is looked at again before: its old home may end.
+        Some(Claim::Waiting {
+            until_ns, number, ..
+        }) => Named::NotYet(match number.1 & OF_MOVED {
+            0 => until_ns,
+            _ => until_ns.min(now_ns.saturating_add(CLAIM_NS)),
+        }),
+        None => Named::Unclaimed,
     }
 }
 
-impl Process {
-    /// Something that was claimed is known by now: messages wait for that in lanes.
-    fn has_settled(&self) {
-        // Release: pairs with the Acquire of receivers that look again.
-        self.settled.fetch_add(1, Ordering::Release);
+/// Exporter: a claim of the peer's, after another look when it waits.
+fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
+    // Two threads may look at once: one redeems.
+    let _one = redeeming(link);
+    let claim = claims(link).get(word)?;
+    let Claim::Waiting {
+        number,
+        until_ns,
+        reply,
+    } = claim
+    else {
+        return Some(claim);
+    };
+    let claim = redeem(link, process, number, (now_ns, until_ns, reply));
+    #[cfg(test)]
+    tests::between();
+    claims(link).settle(word, claim);
+    if !matches!(claim, Claim::Waiting { .. }) {
+        has_settled(process);
     }
+    revoke::tell_if_revoked(link, process, word, claim);
+    granted_anew(link, process, claim);
+    Some(claim)
+}
 
-    pub(crate) fn provisions(
-        &self,
-    ) -> MutexGuard<'_, Provisions<(Target, bool)>, rank::Provisions> {
-        self.provisions.lock()
+pub(crate) fn redeeming(link: &Link) -> MutexGuard<'_, (), rank::Redeeming> {
+    link.introductions.redeeming.lock()
+}
+
+/// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
+fn granted_anew(link: &Link, process: &Process, claim: Claim) {
+    if let Claim::Granted(handle) = claim
+        && let Some(Meaning::To(target)) = link.exports().resolve(handle)
+        && let Some(port) = process.port_by_id(target.port)
+        && let Some(home) = port.home.get()
+    {
+        home.exported();
     }
+}
 
-    /// Adds a right to a port of this process. `false`: the port has ended.
-    fn added(&self, target: Target) -> bool {
-        let Some(port) = self.port_by_id(target.port) else {
-            return false;
-        };
-        port.notices.added();
-        if let Some(vine) = self.vines.get()
-            && vine.port.id == target.port
-        {
-            vine.exported(target.badge);
+/// Exporter: gives the peer what it was provided with, and tells it the handle.
+fn redeem(
+    link: &Arc<Link>,
+    process: &Process,
+    number: Number,
+    (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
+) -> Claim {
+    let claim = try_redeem(link, process, number, (now_ns, until_ns, reply));
+    answer_claim(link, claim, reply);
+    claim
+}
+
+/// Exporter: tells the peer the outcome of a claim, if it is known.
+fn answer_claim(link: &Arc<Link>, claim: Claim, reply: (u32, u32)) {
+    if let Ok(Some(slot)) = ReplySlot::passed(link, reply.0, reply.1) {
+        match claim {
+            Claim::Granted(handle) => {
+                slot.answer(Kind::Message, &handle.to_le_bytes());
+            }
+            Claim::Revoked | Claim::Dead => {
+                slot.answer(Kind::Dropped, &[]);
+            }
+            Claim::Waiting { .. } => {}
         }
-        true
     }
+}
 
-    /// Whether a right that comes to be provided is watched. Under the lock of the provisions.
-    fn begins(&self, target: Target) -> bool {
-        let port = self.port_by_id(target.port);
-        port.is_some_and(|port| port.notices.begin(target.badge, || 1))
-    }
-
-    /// Counts a right off; and whether it was watched.
-    pub(crate) fn ended(&self, (target, is_watched): (Target, bool)) {
-        end_right((target, is_watched), |receiver| self.port(receiver));
-        self.vine_ended(target.port, target.badge);
-    }
-
-    pub(crate) fn take_back_provision(&self, number: Number) {
-        let taken = self.provisions().take_back(number, clock::ticks_ns());
-        self.has_settled();
-        self.schedule(Timer::Provisions);
-        if let Some(target) = taken {
-            self.ended(target);
+fn try_redeem(
+    link: &Link,
+    process: &Process,
+    number: Number,
+    (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
+) -> Claim {
+    // An old home that has ended provides nothing; the messages it left were looked for a while.
+    let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
+    let is_lost = number.1 & OF_MOVED != 0
+        && is_old
+        && process.find_link(|of| of.is_with(number.0)).is_none();
+    // Locked until there is an export: a revoking thread finds the provision or the export.
+    let mut provisions = provisions(process);
+    match provisions.redeem(number, link.identity()) {
+        // A peer that is gone gets nothing any more, so the messages it has left do not wait for it.
+        Redeemed::NotYet if now_ns < until_ns && !is_lost && !link.is_down() => Claim::Waiting {
+            number,
+            until_ns,
+            reply,
+        },
+        Redeemed::Revoked => Claim::Revoked,
+        Redeemed::NotYet => {
+            // Should the provision come after all, no one has a use for it.
+            let given_up = provisions.forgo(number, link.identity(), clock::ticks_ns());
+            drop(provisions);
+            process.schedule(Timer::Provisions);
+            if let Some(target) = given_up {
+                ended(process, target);
+            }
+            Claim::Dead
+        }
+        Redeemed::Dead => Claim::Dead,
+        Redeemed::To((target, is_watched)) => {
+            let port = process.port_by_id(target.port);
+            let granted = port.map(|port| notice::export(link, &port, target));
+            drop(provisions);
+            // The provision's own use ends after the one that follows it has begun.
+            ended(process, (target, is_watched));
+            match granted {
+                Some(Ok(handle)) => Claim::Granted(handle),
+                Some(Err(_)) => Claim::Revoked,
+                None => Claim::Dead,
+            }
         }
     }
+}
 
-    /// A recipient has no use for a right that it has claimed and not got yet.
-    pub(crate) fn forgo_provision(&self, number: Number, recipient: [u8; 20]) {
-        let now_ns = clock::ticks_ns();
-        let taken = self.provisions().forgo(number, recipient, now_ns);
-        self.schedule(Timer::Provisions);
-        if let Some(target) = taken {
-            self.ended(target);
-        }
+/// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
+/// already, or processes of its user name too much.
+fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
+    let mut claims = claims(link);
+    let mut held = link.introductions.claims_held.lock();
+    if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
+        return Err(Rule::Introduction.broken());
     }
+    let is_entered = claims.claim(word, claim);
+    has_settled(process);
+    is_entered.then_some(()).ok_or(Rule::Introduction.broken())
+}
 
-    /// Introducer: tells an exporter that a provision is void.
-    fn void(&self, exporter: &Link, number: u64) {
-        self.say(exporter, ControlMessage::ProvisionVoid { number });
-    }
-
-    /// Recipient: tells the introducer that what it has provided will not be claimed.
-    pub(crate) fn decline(&self, introducer: &Link, exporter: [u8; 20], number: u64) {
-        if introducer.is_behind() {
-            // The rights it has provided stay until it ends.
-            return;
+/// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.
+pub(crate) fn unclaimed(
+    link: &Arc<Link>,
+    process: &Process,
+    word: u32,
+) -> Result<Option<u32>, Refused> {
+    // Not while it is redeemed, which would grant the right to no claim.
+    let one = redeeming(link);
+    let claim = claims(link).release(word).ok_or(Refused::Unknown)?;
+    #[cfg(test)]
+    tests::between();
+    drop(one);
+    // Release: pairs with the Acquire of receivers that know what it stood for.
+    link.ended.fetch_add(1, Ordering::Release);
+    Ok(match claim {
+        Claim::Granted(handle) => Some(handle),
+        Claim::Waiting { number, reply, .. } => {
+            forgo_provision(process, number, link.identity());
+            if let Ok(Some(slot)) = ReplySlot::passed(link, reply.0, reply.1) {
+                slot.answer(Kind::Dropped, &[]);
+            }
+            None
         }
-        self.say(introducer, ControlMessage::Declined { number, exporter });
-    }
+        Claim::Revoked | Claim::Dead => None,
+    })
+}
 
-    /// Keeper: a recipient declines what was provided to it by this process.
-    pub(crate) fn hear_declined(&self, link: &Link, number: u64, exporter: [u8; 20]) {
-        // The exporter may be gone; or this may never have been provided to this peer.
-        if let Some(exporter) = link.take_unheard(&exporter, number) {
-            self.void(&exporter, number);
-        }
+/// Something that was claimed is known by now: messages wait for that in lanes.
+fn has_settled(process: &Process) {
+    // Release: pairs with the Acquire of receivers that look again.
+    process.settled.fetch_add(1, Ordering::Release);
+}
+
+pub(crate) fn provisions(
+    process: &Process,
+) -> MutexGuard<'_, Provisions<(Target, bool)>, rank::Provisions> {
+    process.provisions.lock()
+}
+
+/// Adds a right to a port of this process. `false`: the port has ended.
+fn added(process: &Process, target: Target) -> bool {
+    let Some(port) = process.port_by_id(target.port) else {
+        return false;
+    };
+    port.notices.added();
+    if let Some(vine) = process.vines.get()
+        && vine.port.id == target.port
+    {
+        vine.exported(target.badge);
+    }
+    true
+}
+
+/// Whether a right that comes to be provided is watched. Under the lock of the provisions.
+fn begins(process: &Process, target: Target) -> bool {
+    let port = process.port_by_id(target.port);
+    port.is_some_and(|port| port.notices.begin(target.badge, || 1))
+}
+
+/// Counts a right off; and whether it was watched.
+pub(crate) fn ended(process: &Process, (target, is_watched): (Target, bool)) {
+    end_right((target, is_watched), |receiver| process.port(receiver));
+    vine::vine_ended(process, target.port, target.badge);
+}
+
+pub(crate) fn take_back_provision(process: &Process, number: Number) {
+    let taken = provisions(process).take_back(number, clock::ticks_ns());
+    has_settled(process);
+    process.schedule(Timer::Provisions);
+    if let Some(target) = taken {
+        ended(process, target);
+    }
+}
+
+/// A recipient has no use for a right that it has claimed and not got yet.
+pub(crate) fn forgo_provision(process: &Process, number: Number, recipient: [u8; 20]) {
+    let now_ns = clock::ticks_ns();
+    let taken = provisions(process).forgo(number, recipient, now_ns);
+    process.schedule(Timer::Provisions);
+    if let Some(target) = taken {
+        ended(process, target);
+    }
+}
+
+/// Introducer: tells an exporter that a provision is void.
+fn void(process: &Process, exporter: &Link, number: u64) {
+    paths::say(process, exporter, ControlMessage::ProvisionVoid { number });
+}
+
+/// Recipient: tells the introducer that what it has provided will not be claimed.
+pub(crate) fn decline(process: &Process, introducer: &Link, exporter: [u8; 20], number: u64) {
+    if introducer.is_behind() {
+        // The rights it has provided stay until it ends.
+        return;
+    }
+    paths::say(
+        process,
+        introducer,
+        ControlMessage::Declined { number, exporter },
+    );
+}
+
+/// Keeper: a recipient declines what was provided to it by this process.
+pub(crate) fn hear_declined(process: &Process, link: &Link, number: u64, exporter: [u8; 20]) {
+    // The exporter may be gone; or this may never have been provided to this peer.
+    if let Some(exporter) = take_unheard(link, &exporter, number) {
+        void(process, &exporter, number);
     }
 }
 

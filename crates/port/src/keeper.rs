@@ -9,6 +9,7 @@ use crate::guest;
 use crate::link::Link;
 use crate::port::Port;
 use crate::process::{Process, WATCH_NS, token};
+use crate::relay;
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
 use handfast_layout::hello::{Status, Welcome, ready};
@@ -155,7 +156,7 @@ impl Keeper {
                 self.collect_dead();
                 self.listen_to_unheard();
                 self.take_accepted();
-                self.process.relay();
+                relay::relay(&self.process);
             }
             token::UPKEEP => self.keep_up(),
             token::LISTENER => self.accept(index as u32),

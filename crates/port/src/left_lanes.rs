@@ -1,6 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::Link;
+use crate::paths;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
@@ -68,7 +69,7 @@ pub(crate) fn leave_lanes(link: &Arc<Link>, process: &Arc<Process>) -> Result<bo
         if has_left {
             link.incoming.has_left(lane);
             let lane = lane as u8;
-            process.say(link, ControlMessage::LaneBack { lane });
+            paths::say(process, link, ControlMessage::LaneBack { lane });
         }
     }
     Ok(link.incoming.leaving().next().is_some())

@@ -2,6 +2,7 @@
 //! what was given back, and taking up what the peer lends. The tables are `handfast_proto::loans`.
 
 use crate::arena::{Block, Out, Owned};
+use crate::descriptors::inbox;
 use crate::error::{Exhausted, Resource, RightError};
 use crate::link::Link;
 use crate::loan::Loan;
@@ -35,163 +36,161 @@ const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
 /// The memory of an arena of the peer's, or the reason why there is none.
 pub(crate) type ForeignArena = Result<Arc<ForeignMemory<handfast_region::Lent>>, Exhausted>;
 
-impl Link {
-    fn lent(&self) -> MutexGuard<'_, Lent<Out>, rank::Lent> {
-        self.lent.lock()
-    }
+fn lent(link: &Link) -> MutexGuard<'_, Lent<Out>, rank::Lent> {
+    link.lent.lock()
+}
 
-    fn returned(&self, of: u32) -> u32 {
-        loan::returned(&self.region, self.calls, of)
-    }
+fn returned(link: &Link, of: u32) -> u32 {
+    loan::returned(&link.region, link.calls, of)
+}
 
-    /// Describes a block as lent to the peer, which is told of its arena first if it does not know it: then
-    /// one system call. Returns also the loan, for [`Self::has_lent`] to follow, or [`Self::lends_not`].
-    pub(crate) fn lend(
-        self: &Arc<Self>,
-        process: &Process,
-        block: &Block,
-    ) -> Result<(Part, u32), RightError> {
-        let (arena, number, len_bytes) = block.named().ok_or(RightError::Lost)?;
-        if arena.is_forked() {
-            return Err(RightError::Forked);
-        }
-        let mut lent = self.lent();
-        let mut reserved = lent.reserve(arena.key, |of| self.returned(of));
-        if reserved == Err(Refused::Unknown) {
-            let number = self.free_number(&mut lent);
-            let told = number.map(|number| self.tell_of_arena(&mut lent, arena, number));
-            reserved = match told {
-                Ok(Ok(())) => lent.reserve(arena.key, |of| self.returned(of)),
-                Ok(Err(error)) => return Err(error),
-                Err(Refused::Full) => return Err(RightError::Arenas { limit: ARENAS }),
-                Err(refused) => Err(refused),
-            };
-        }
-        if reserved == Err(Refused::Full) {
-            let collected = lent.collect(|of| self.returned(of), Out::back);
-            reserved = collected.and_then(|()| lent.reserve(arena.key, |of| self.returned(of)));
-        }
-        drop(lent);
-        let reserved = reserved.map_err(|refused| match refused {
-            Refused::Word(of) => self.forged(process, of),
-            Refused::Full => RightError::Loans { limit: LOANS },
-            Refused::Over | Refused::Unknown => RightError::Gone,
-        })?;
-        Ok((part_of(number, len_bytes, reserved), reserved.loan))
+/// Describes a block as lent to the peer, which is told of its arena first if it does not know it: then
+/// one system call. Returns also the loan, for [`has_lent`] to follow, or [`lends_not`].
+pub(crate) fn lend(
+    link: &Arc<Link>,
+    process: &Process,
+    block: &Block,
+) -> Result<(Part, u32), RightError> {
+    let (arena, number, len_bytes) = block.named().ok_or(RightError::Lost)?;
+    if arena.is_forked() {
+        return Err(RightError::Forked);
     }
-
-    /// A number for another arena.
-    fn free_number(&self, lent: &mut Lent<Out>) -> Result<u32, Refused> {
-        match lent.free_number() {
-            Err(Refused::Full) => {
-                lent.collect(|of| self.returned(of), Out::back)?;
-                lent.free_number()
-            }
-            number => number,
-        }
-    }
-
-    /// Tells the peer of an arena.
-    fn tell_of_arena(
-        self: &Arc<Self>,
-        lent: &mut Lent<Out>,
-        arena: &Owned,
-        number: u32,
-    ) -> Result<(), RightError> {
-        let geometry = arena.geometry;
-        let new = ControlMessage::Arena(Told::New { number, geometry });
-        let said = self.say_now(new, &[arena.fd()]);
-        said.map_err(|errno| match errno {
-            Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
-            Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,
-            errno => RightError::Refused {
-                errno: errno.into(),
-            },
-        })?;
-        lent.told(number, arena.key);
-        arena.told(self);
-        Ok(())
-    }
-
-    /// As [`Self::lend`], if nothing at all stands in the way.
-    #[inline]
-    pub(crate) fn lend_now(&self, block: &Block) -> Option<(Part, u32)> {
-        let (arena, number, len_bytes) = block.named()?;
-        if arena.is_forked() {
-            return None;
-        }
-        let reserved = self.lent().reserve(arena.key, |of| self.returned(of));
-        let reserved = reserved.ok()?;
-        Some((part_of(number, len_bytes, reserved), reserved.loan))
-    }
-
-    /// The message with a block was sent. Looks at some of the blocks lent before: their receiver, which gave
-    /// them back, is at work now anyway.
-    pub(crate) fn has_lent(&self, of: u32, block: Block) {
-        let Some((out, arena)) = block.into_out() else {
-            return;
+    let mut lent = lent(link);
+    let mut reserved = lent.reserve(arena.key, |of| returned(link, of));
+    if reserved == Err(Refused::Unknown) {
+        let number = free_number(link, &mut lent);
+        let told = number.map(|number| tell_of_arena(link, &mut lent, arena, number));
+        reserved = match told {
+            Ok(Ok(())) => lent.reserve(arena.key, |of| returned(link, of)),
+            Ok(Err(error)) => return Err(error),
+            Err(Refused::Full) => return Err(RightError::Arenas { limit: ARENAS }),
+            Err(refused) => Err(refused),
         };
-        let mut lent = self.lent();
-        // Before this one is entered: its word's line is the borrower's now.
-        lent.collect_some(LOOKS, |of| self.returned(of), Out::back);
-        let back = lent.commit(of, out);
-        drop(lent);
-        if let Some(back) = back {
-            back.back();
-        }
-        // Its end takes the lock again.
-        drop(arena);
     }
+    if reserved == Err(Refused::Full) {
+        let collected = lent.collect(|of| returned(link, of), Out::back);
+        reserved = collected.and_then(|()| lent.reserve(arena.key, |of| returned(link, of)));
+    }
+    drop(lent);
+    let reserved = reserved.map_err(|refused| match refused {
+        Refused::Word(of) => forged(link, process, of),
+        Refused::Full => RightError::Loans { limit: LOANS },
+        Refused::Over | Refused::Unknown => RightError::Gone,
+    })?;
+    Ok((part_of(number, len_bytes, reserved), reserved.loan))
+}
 
-    /// The message with a block was not sent.
-    pub(crate) fn lends_not(&self, of: u32) {
-        self.lent().retract(of);
-    }
-
-    /// Takes back what the peer has given back.
-    pub(crate) fn collect_loans(&self) {
-        let collected = self.lent().collect(|of| self.returned(of), Out::back);
-        if let Err(Refused::Word(of)) = collected {
-            self.forged(&self.process, of);
+/// A number for another arena.
+fn free_number(link: &Link, lent: &mut Lent<Out>) -> Result<u32, Refused> {
+    match lent.free_number() {
+        Err(Refused::Full) => {
+            lent.collect(|of| returned(link, of), Out::back)?;
+            lent.free_number()
         }
+        number => number,
     }
+}
 
-    fn forged(&self, process: &Process, of: u32) -> RightError {
-        // Once: the words stay as they are until the keeper has ended the link.
-        if !self.is_down() {
-            self.poison(Fault {
-                rule: Rule::LoanReturn,
-                offset: self.calls.returned(of),
-            });
-            process.attention.raise();
-        }
-        RightError::Gone
-    }
+/// Tells the peer of an arena.
+fn tell_of_arena(
+    link: &Arc<Link>,
+    lent: &mut Lent<Out>,
+    arena: &Owned,
+    number: u32,
+) -> Result<(), RightError> {
+    let geometry = arena.geometry;
+    let new = ControlMessage::Arena(Told::New { number, geometry });
+    let said = link.say_now(new, &[arena.fd()]);
+    said.map_err(|errno| match errno {
+        Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
+        Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,
+        errno => RightError::Refused {
+            errno: errno.into(),
+        },
+    })?;
+    lent.told(number, arena.key);
+    arena.told(link);
+    Ok(())
+}
 
-    /// An arena has been dropped.
-    pub(crate) fn end_arena(&self, key: u64) {
-        let mut lent = self.lent();
-        let Some((number, lent_in_all)) = lent.end_arena(key) else {
-            return;
-        };
-        let ended = Told::Ended {
-            number,
-            lent: lent_in_all,
-        };
-        // Under the lock: its number may be another's next.
-        if !self.say(ControlMessage::Arena(ended)) {
-            self.process.schedule(Timer::Backlog);
-        }
+/// As [`lend`], if nothing at all stands in the way.
+#[inline]
+pub(crate) fn lend_now(link: &Link, block: &Block) -> Option<(Part, u32)> {
+    let (arena, number, len_bytes) = block.named()?;
+    if arena.is_forked() {
+        return None;
     }
+    let reserved = lent(link).reserve(arena.key, |of| returned(link, of));
+    let reserved = reserved.ok()?;
+    Some((part_of(number, len_bytes, reserved), reserved.loan))
+}
 
-    /// The link has ended: lent blocks come back.
-    pub(crate) fn end_loans(&self) {
-        let mut lent = self.lent();
-        if lent.out() > 0 {
-            loan::end(&self.region, self.calls);
-        }
-        lent.end(Out::back);
+/// The message with a block was sent. Looks at some of the blocks lent before: their receiver, which gave
+/// them back, is at work now anyway.
+pub(crate) fn has_lent(link: &Link, of: u32, block: Block) {
+    let Some((out, arena)) = block.into_out() else {
+        return;
+    };
+    let mut lent = lent(link);
+    // Before this one is entered: its word's line is the borrower's now.
+    lent.collect_some(LOOKS, |of| returned(link, of), Out::back);
+    let back = lent.commit(of, out);
+    drop(lent);
+    if let Some(back) = back {
+        back.back();
     }
+    // Its end takes the lock again.
+    drop(arena);
+}
+
+/// The message with a block was not sent.
+pub(crate) fn lends_not(link: &Link, of: u32) {
+    lent(link).retract(of);
+}
+
+/// Takes back what the peer has given back.
+pub(crate) fn collect_loans(link: &Link) {
+    let collected = lent(link).collect(|of| returned(link, of), Out::back);
+    if let Err(Refused::Word(of)) = collected {
+        forged(link, &link.process, of);
+    }
+}
+
+fn forged(link: &Link, process: &Process, of: u32) -> RightError {
+    // Once: the words stay as they are until the keeper has ended the link.
+    if !link.is_down() {
+        link.poison(Fault {
+            rule: Rule::LoanReturn,
+            offset: link.calls.returned(of),
+        });
+        process.attention.raise();
+    }
+    RightError::Gone
+}
+
+/// An arena has been dropped.
+pub(crate) fn end_arena(link: &Link, key: u64) {
+    let mut lent = lent(link);
+    let Some((number, lent_in_all)) = lent.end_arena(key) else {
+        return;
+    };
+    let ended = Told::Ended {
+        number,
+        lent: lent_in_all,
+    };
+    // Under the lock: its number may be another's next.
+    if !link.say(ControlMessage::Arena(ended)) {
+        link.process.schedule(Timer::Backlog);
+    }
+}
+
+/// The link has ended: lent blocks come back.
+pub(crate) fn end_loans(link: &Link) {
+    let mut lent = lent(link);
+    if lent.out() > 0 {
+        loan::end(&link.region, link.calls);
+    }
+    lent.end(Out::back);
 }
 
 /// The peer has said something about an arena of its own. The rule it broke, if so.
@@ -249,12 +248,16 @@ pub(crate) fn take_up_loan(
     (block, (of, generation), len_bytes): Named,
 ) -> Result<Result<Loan, Exhausted>, Fault> {
     let fault = Rule::Loan.broken();
-    let taken = link.read_until(process, link.inbox(), fault, |inbox| {
-        match inbox.borrowed.take(block, (of, generation), len_bytes) {
+    let taken = inbox::read_until(
+        link,
+        process,
+        inbox::inbox(link),
+        fault,
+        |inbox| match inbox.borrowed.take(block, (of, generation), len_bytes) {
             Err(Missed::Arena) => None,
             taken => Some(taken),
-        }
-    });
+        },
+    );
     let (taken, inbox) = taken?;
     drop(inbox);
     let Taken {

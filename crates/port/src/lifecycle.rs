@@ -4,6 +4,8 @@ use crate::configuration::Configuration;
 use crate::error::{Exhausted, Resource};
 use crate::keeper;
 use crate::link::Link;
+use crate::moving;
+use crate::paths;
 use crate::process::Process;
 use crate::rank;
 use crate::turns::Turns;
@@ -120,7 +122,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         return;
     }
     Locks::own().forget(node);
-    node.lose_moves();
+    moving::lose_moves(node);
     let listeners = core::mem::take(&mut *node.listeners.lock());
     for (_, listener) in &listeners {
         node.poll.remove(&**listener);
@@ -160,8 +162,8 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
 /// Drops what the control thread would have dropped later, and what refers to links: those refer to the node.
 fn let_go(node: &Process) {
     node.vines.end();
-    node.end_all_paths();
-    node.end_all_moves();
+    paths::end_all_paths(node);
+    moving::end_all_moves(node);
     let doors = core::mem::take(&mut *node.doors.lock());
     let relays = core::mem::take(&mut *node.relays.lock());
     let switches = core::mem::take(&mut *node.switches.lock());

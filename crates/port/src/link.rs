@@ -7,6 +7,7 @@ use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::Releases;
 use crate::group::{Group, Reserved};
 use crate::introduce::Introductions;
+use crate::notice;
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
@@ -331,7 +332,7 @@ impl Link {
         if is_news {
             self.pass_over(receiver_of(port));
         }
-        self.tell_deaths();
+        notice::tell_deaths(self);
     }
 
     /// This process sends to `port`, as the peer itself has told it: of two ports at one receiver the earlier one is gone,
@@ -391,7 +392,7 @@ impl Link {
         let first = !self.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
         self.disturb();
-        self.tell_deaths();
+        notice::tell_deaths(self);
         first
     }
 

@@ -9,6 +9,7 @@
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::notice;
 use crate::own::OwnRight;
 use crate::paths::Held;
 use crate::peer_bells::map_peer_bells;
@@ -39,126 +40,121 @@ const TRIES_MAX: u32 = 64;
 /// The connecting ends, by receiver.
 pub(crate) type Loops = Mutex<Vec<Weak<Link>>, rank::Loops>;
 
-impl Process {
-    /// The end by which this process sends to its own port at `receiver`; made if there is none.
-    pub(crate) fn loop_to(self: &Arc<Self>, receiver: u32) -> Result<Held, Resource> {
-        let place = (receiver / RECEIVERS_OF_LOOP) as usize;
-        if let Some(held) = self.known_loop(place, &self.loops.lock()) {
-            return Ok(held);
-        }
-        // Without the lock: the application is asked what the peer may cost.
-        let link = self.make_loop()?;
-        let mut loops = self.loops.lock();
-        if let Some(held) = self.known_loop(place, &loops) {
-            // Another thread was faster.
-            drop(loops);
-            link.twin().iter().for_each(|far| self.end_link(far));
-            self.end_link(&link);
-            return Ok(held);
-        }
-        if loops.len() <= place {
-            loops.resize_with(place + 1, Weak::new);
-        }
-        loops[place] = Arc::downgrade(&link);
-        Ok(Held::new(self, &link))
+/// The end by which this process sends to its own port at `receiver`; made if there is none.
+pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Resource> {
+    let place = (receiver / RECEIVERS_OF_LOOP) as usize;
+    if let Some(held) = known_loop(process, place, &process.loops.lock()) {
+        return Ok(held);
     }
-
-    fn known_loop(self: &Arc<Self>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
-        let known = loops.get(place)?.upgrade().filter(|link| !link.is_over())?;
-        unused::hold(self, &known)
+    // Without the lock: the application is asked what the peer may cost.
+    let link = make_loop(process)?;
+    let mut loops = process.loops.lock();
+    if let Some(held) = known_loop(process, place, &loops) {
+        // Another thread was faster.
+        drop(loops);
+        twin(&link).iter().for_each(|far| process.end_link(far));
+        process.end_link(&link);
+        return Ok(held);
     }
-
-    fn make_loop(self: &Arc<Self>) -> Result<Arc<Link>, Resource> {
-        let os = |call| move |errno| Resource::of(call, errno);
-        let (near, far) = socket::pair().map_err(os("socketpair"))?;
-        for socket in [&near, &far] {
-            socket::set_nonblocking(socket, true).map_err(os("ioctl"))?;
-        }
-        let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
-        let uid = handfast_sys::process::uid();
-        let (one, other) = (self.reserve(uid)?, self.reserve(uid)?);
-        let (near_index, far_index) = (one.index(), other.index());
-        let end = |socket: OwnedFd, calls, (place, peer_index): (Reserved, u32)| {
-            let mapping =
-                Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
-            let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
-            let parts = Parts {
-                region: Region::mapped(mapping),
-                calls,
-                peer_bells: map_peer_bells(&place.group().fd, uid)?,
-                peer_index,
-                place,
-                peer,
-                pidfd: socket::peer_pidfd(&socket).ok(),
-                socket: Foreign::new(&self.users, peer.uid, socket),
-                charges: Vec::new(),
-                incarnation: self.incarnation,
-                agreed: self.agreed,
-            };
-            self.add_link(parts)
-        };
-        let far = end(far, Side::Acceptor, (other, near_index))?;
-        let near =
-            end(near, Side::Connector, (one, far_index)).inspect_err(|_| self.end_link(&far))?;
-        let _ = near.twin.set(Arc::downgrade(&far));
-        let _ = far.twin.set(Arc::downgrade(&near));
-        self.welcome(&far, None).map_err(|errno| {
-            self.end_link(&near);
-            os("send")(errno)
-        })?;
-        Ok(near)
+    if loops.len() <= place {
+        loops.resize_with(place + 1, Weak::new);
     }
-
-    /// A right by which this process uses one of its own.
-    pub(crate) fn right_to_own(
-        self: &Arc<Self>,
-        own: &OwnRight,
-    ) -> Result<SendRight, ConnectError> {
-        let target = own.target();
-        for _ in 0..TRIES_MAX {
-            // Relaxed: the holders of its rights are told anyway.
-            if own.port().is_closing.load(Ordering::Relaxed) {
-                return Err(ConnectError::Gone(Gone::Port));
-            }
-            let near = self.loop_to(receiver_of(target.port))?;
-            let Some(far) = near.twin() else { continue };
-            let exported = far.export_own(own).ok_or(ConnectError::Gone(Gone::Right))?;
-            let handle = match exported {
-                Err(Refused::Over) => continue,
-                exported => exported.map_err(|_| far.no_more_rights())?,
-            };
-            // Counted there before it is here, as a right that comes in a message. Only a peer names a right
-            // that does not exist.
-            let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
-            if unused::change_imports(&near, self, arrive).is_err() {
-                return Err(far.no_more_rights());
-            }
-            let waiting = self.waiting;
-            let right = SendRight::of_handle(self, near.clone(), target.port, handle, waiting);
-            if !right.is_down() {
-                return Ok(right.with_shortcut(Shortcut::of(own)));
-            }
-        }
-        Err(ConnectError::Gone(Gone::Process))
-    }
+    loops[place] = Arc::downgrade(&link);
+    Ok(Held::new(process, &link))
 }
 
-impl Link {
-    fn no_more_rights(&self) -> ConnectError {
-        ConnectError::Exhausted(Exhausted {
-            what: "rights of a process to its own ports; drop some, or raise the quota (set_quotas)",
-            limit: self.quotas.rights().into(),
-        })
-    }
+fn known_loop(process: &Arc<Process>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
+    let known = loops.get(place)?.upgrade().filter(|link| !link.is_over())?;
+    unused::hold(process, &known)
+}
 
-    /// The link's other end, if that is here, too.
-    pub(crate) fn twin(&self) -> Option<Arc<Self>> {
-        self.twin.get()?.upgrade()
+fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
+    let os = |call| move |errno| Resource::of(call, errno);
+    let (near, far) = socket::pair().map_err(os("socketpair"))?;
+    for socket in [&near, &far] {
+        socket::set_nonblocking(socket, true).map_err(os("ioctl"))?;
     }
+    let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
+    let uid = handfast_sys::process::uid();
+    let (one, other) = (process.reserve(uid)?, process.reserve(uid)?);
+    let (near_index, far_index) = (one.index(), other.index());
+    let end = |socket: OwnedFd, calls, (place, peer_index): (Reserved, u32)| {
+        let mapping = Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
+        let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
+        let parts = Parts {
+            region: Region::mapped(mapping),
+            calls,
+            peer_bells: map_peer_bells(&place.group().fd, uid)?,
+            peer_index,
+            place,
+            peer,
+            pidfd: socket::peer_pidfd(&socket).ok(),
+            socket: Foreign::new(&process.users, peer.uid, socket),
+            charges: Vec::new(),
+            incarnation: process.incarnation,
+            agreed: process.agreed,
+        };
+        process.add_link(parts)
+    };
+    let far = end(far, Side::Acceptor, (other, near_index))?;
+    let near =
+        end(near, Side::Connector, (one, far_index)).inspect_err(|_| process.end_link(&far))?;
+    let _ = near.twin.set(Arc::downgrade(&far));
+    let _ = far.twin.set(Arc::downgrade(&near));
+    process.welcome(&far, None).map_err(|errno| {
+        process.end_link(&near);
+        os("send")(errno)
+    })?;
+    Ok(near)
+}
 
-    /// Whether its other end is in this process.
-    #[inline]
-    pub(crate) fn is_loop(&self) -> bool {
-        self.twin.get().is_some()
+/// A right by which this process uses one of its own.
+pub(crate) fn right_to_own(
+    process: &Arc<Process>,
+    own: &OwnRight,
+) -> Result<SendRight, ConnectError> {
+    let target = own.target();
+    for _ in 0..TRIES_MAX {
+        // Relaxed: the holders of its rights are told anyway.
+        if own.port().is_closing.load(Ordering::Relaxed) {
+            return Err(ConnectError::Gone(Gone::Port));
+        }
+        let near = loop_to(process, receiver_of(target.port))?;
+        let Some(far) = twin(&near) else { continue };
+        let exported = notice::export_own(&far, own).ok_or(ConnectError::Gone(Gone::Right))?;
+        let handle = match exported {
+            Err(Refused::Over) => continue,
+            exported => exported.map_err(|_| no_more_rights(&far))?,
+        };
+        // Counted there before it is here, as a right that comes in a message. Only a peer names a right
+        // that does not exist.
+        let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
+        if unused::change_imports(&near, process, arrive).is_err() {
+            return Err(no_more_rights(&far));
+        }
+        let waiting = process.waiting;
+        let right = SendRight::of_handle(process, near.clone(), target.port, handle, waiting);
+        if !right.is_down() {
+            return Ok(right.with_shortcut(Shortcut::of(own)));
+        }
     }
+    Err(ConnectError::Gone(Gone::Process))
+}
+
+fn no_more_rights(link: &Link) -> ConnectError {
+    ConnectError::Exhausted(Exhausted {
+        what: "rights of a process to its own ports; drop some, or raise the quota (set_quotas)",
+        limit: link.quotas.rights().into(),
+    })
+}
+
+/// The link's other end, if that is here, too.
+pub(crate) fn twin(link: &Link) -> Option<Arc<Link>> {
+    link.twin.get()?.upgrade()
+}
+
+/// Whether its other end is in this process.
+#[inline]
+pub(crate) fn is_loop(link: &Link) -> bool {
+    link.twin.get().is_some()
 }

@@ -14,6 +14,8 @@
 
 use crate::error::{Misuse, RightError};
 use crate::link::{Link, UNSAID_MAX};
+use crate::notice;
+use crate::paths;
 use crate::paths::Held;
 use crate::port::Port;
 use crate::process::Process;
@@ -34,7 +36,7 @@ pub(crate) use home::{Home, Mark};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-mod home;
+pub(crate) mod home;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -155,179 +157,175 @@ pub(crate) fn depart(
     Ok((part, token))
 }
 
-impl Process {
-    /// The message was not sent.
-    pub(crate) fn stays(&self, token: u32) {
-        let departure = self.moves.leaving().departures.remove(&token);
-        self.moves.left.notify_all();
-        departure.inspect(Departure::stays);
-    }
+/// The message was not sent.
+pub(crate) fn stays(process: &Process, token: u32) {
+    let departure = process.moves.leaving().departures.remove(&token);
+    process.moves.left.notify_all();
+    departure.inspect(Departure::stays);
+}
 
-    /// The message has been sent.
-    pub(crate) fn departed(self: &Arc<Self>, token: u32, mut receive: ReceiveRight) {
-        receive.unlisten();
-        let mut leaving = self.moves.leaving();
-        match leaving.departures.get_mut(&token) {
-            Some(departure) => departure.receive = Some(receive),
-            None => {
-                drop(leaving);
-                // Refused by now, or its process is gone.
-                return drop(receive);
-            }
+/// The message has been sent.
+pub(crate) fn departed(process: &Arc<Process>, token: u32, mut receive: ReceiveRight) {
+    receive.unlisten();
+    let mut leaving = process.moves.leaving();
+    match leaving.departures.get_mut(&token) {
+        Some(departure) => departure.receive = Some(receive),
+        None => {
+            drop(leaving);
+            // Refused by now, or its process is gone.
+            return drop(receive);
         }
-        self.follow(leaving, token);
     }
+    follow(process, leaving, token);
+}
 
-    /// Keeper: the peer, to which a port was sent, has no room for it.
-    pub(crate) fn hear_not_arrived(&self, link: &Arc<Link>, token: u32) {
-        drop(self.take_departure(link, token));
+/// Keeper: the peer, to which a port was sent, has no room for it.
+pub(crate) fn hear_not_arrived(process: &Process, link: &Arc<Link>, token: u32) {
+    drop(take_departure(process, link, token));
+}
+
+/// Keeper: a port that was sent has arrived; the peer gives a right to it.
+pub(crate) fn hear_arrived(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    token: u32,
+    (port, handle): (u32, u32),
+) -> Result<(), Fault> {
+    let fault = Rule::Introduction.broken();
+    if receiver_of(port) >= RECEIVERS {
+        return Err(fault);
     }
-
-    /// Keeper: a port that was sent has arrived; the peer gives a right to it.
-    pub(crate) fn hear_arrived(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        token: u32,
-        (port, handle): (u32, u32),
-    ) -> Result<(), Fault> {
-        let fault = Rule::Introduction.broken();
-        if receiver_of(port) >= RECEIVERS {
-            return Err(fault);
+    let right = crate::adopt::import(process, link, (handle, port))?;
+    right.pin();
+    let mut leaving = process.moves.leaving();
+    let departure = leaving.departures.get_mut(&token);
+    match departure.filter(|departure| Arc::ptr_eq(&departure.link, link)) {
+        Some(departure) => departure.arrived = Some(right),
+        None => {
+            drop(leaving);
+            drop(right);
+            return Ok(());
         }
-        let right = crate::adopt::import(self, link, (handle, port))?;
-        right.pin();
-        let mut leaving = self.moves.leaving();
-        let departure = leaving.departures.get_mut(&token);
-        match departure.filter(|departure| Arc::ptr_eq(&departure.link, link)) {
-            Some(departure) => departure.arrived = Some(right),
-            None => {
-                drop(leaving);
-                drop(right);
-                return Ok(());
-            }
-        }
-        self.follow(leaving, token);
-        Ok(())
     }
+    follow(process, leaving, token);
+    Ok(())
+}
 
-    fn take_departure(&self, link: &Arc<Link>, token: u32) -> Option<Departure> {
-        let mut leaving = self.moves.leaving();
-        let departure = leaving.departures.get(&token)?;
-        let is_its = Arc::ptr_eq(&departure.link, link);
-        let departure = is_its.then(|| leaving.departures.remove(&token)).flatten();
-        self.moves.left.notify_all();
-        departure
+fn take_departure(process: &Process, link: &Arc<Link>, token: u32) -> Option<Departure> {
+    let mut leaving = process.moves.leaving();
+    let departure = leaving.departures.get(&token)?;
+    let is_its = Arc::ptr_eq(&departure.link, link);
+    let departure = is_its.then(|| leaving.departures.remove(&token)).flatten();
+    process.moves.left.notify_all();
+    departure
+}
+
+/// Starts the trail of a port that has been sent and has arrived.
+fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Leaving>, token: u32) {
+    let is_there =
+        |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
+    if leaving
+        .departures
+        .get_mut(&token)
+        .filter(is_there)
+        .is_none()
+    {
+        return;
     }
+    let departure = leaving.departures.remove(&token);
+    leaving.trails += 1;
+    drop(leaving);
+    let Some(Departure {
+        receive: Some(receive),
+        arrived: Some(to),
+        ..
+    }) = departure
+    else {
+        return;
+    };
+    let home = Arc::new(Home::new(process.clone(), to));
+    let _ = receive.port().home.set(home.clone());
+    let node = process.clone();
+    let work = move || {
+        handfast_sys::signal::block_all();
+        // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
+        // them.
+        handfast_sys::lock::number_apart();
+        home.serve(receive);
+        drop(home);
+        trail_ended(&node);
+    };
+    let thread = std::thread::Builder::new().name("handfast-trail".into());
+    if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
+        crate::guest::tell!(warn, %error, "no thread to follow a port: its senders lose it");
+        trail_ended(process);
+    }
+}
 
-    /// Starts the trail of a port that has been sent and has arrived.
-    fn follow(self: &Arc<Self>, mut leaving: MutexGuard<'_, Leaving, rank::Leaving>, token: u32) {
-        let is_there =
-            |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
-        if leaving
-            .departures
-            .get_mut(&token)
-            .filter(is_there)
-            .is_none()
+/// Keeper: tells the peers that have got a right to a port since it moved.
+pub(crate) fn tell_new_holders(process: &Process) {
+    for port in process.all_ports() {
+        // Acquire: pairs with the Release in `exported`.
+        if let Some(home) = port.home.get()
+            && home.has_new.swap(false, Ordering::Acquire)
         {
-            return;
-        }
-        let departure = leaving.departures.remove(&token);
-        leaving.trails += 1;
-        drop(leaving);
-        let Some(Departure {
-            receive: Some(receive),
-            arrived: Some(to),
-            ..
-        }) = departure
-        else {
-            return;
-        };
-        let home = Arc::new(Home::new(self.clone(), to));
-        let _ = receive.port().home.set(home.clone());
-        let process = self.clone();
-        let work = move || {
-            handfast_sys::signal::block_all();
-            // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
-            // them.
-            handfast_sys::lock::number_apart();
-            home.serve(receive);
-            drop(home);
-            process.trail_ended();
-        };
-        let thread = std::thread::Builder::new().name("handfast-trail".into());
-        if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
-            crate::guest::tell!(warn, %error, "no thread to follow a port: its senders lose it");
-            self.trail_ended();
-        }
-    }
-
-    /// Keeper: tells the peers that have got a right to a port since it moved.
-    pub(crate) fn tell_new_holders(&self) {
-        for port in self.all_ports() {
-            // Acquire: pairs with the Release in `exported`.
-            if let Some(home) = port.home.get()
-                && home.has_new.swap(false, Ordering::Acquire)
-            {
-                home.tell_holders(&port);
-            }
-        }
-    }
-
-    fn trail_ended(&self) {
-        self.moves.leaving().trails -= 1;
-        self.moves.left.notify_all();
-    }
-
-    /// The node is being shut down: ports that need it are lost.
-    pub(crate) fn lose_moves(&self) {
-        let mut leaving = self.moves.leaving();
-        leaving.is_lost = leaving.is_busy();
-    }
-
-    /// The node was shut down.
-    pub(crate) fn end_all_moves(&self) {
-        let departures = core::mem::take(&mut self.moves.leaving().departures);
-        self.moves.left.notify_all();
-        drop(departures);
-    }
-
-    /// Keeper: a link has ended, and with it the ports that were on their way through it.
-    pub(crate) fn end_moves(&self, link: &Arc<Link>) {
-        let lost: Vec<_> = {
-            let mut leaving = self.moves.leaving();
-            let is_its = |_: &u32, departure: &mut Departure| Arc::ptr_eq(&departure.link, link);
-            leaving.departures.extract_if(is_its).collect()
-        };
-        self.moves.left.notify_all();
-        // Their messages may not have been sent: then the ports are still here.
-        let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
-        let unsent = lost.iter().filter(|departure| departure.receive.is_none());
-        unsent.for_each(Departure::stays);
-        drop(lost);
-        for port in self.all_ports() {
-            if let Some(home) = port.home.get() {
-                home.trail().end(link.serial);
-            }
+            home.tell_holders(&port);
         }
     }
 }
 
-impl Link {
-    /// Keeper: the peer has given back what it has got by this handle, and more is under way.
-    pub(crate) fn is_under_way(&self, process: &Process, handle: Handle) {
-        if let Some(Meaning::To(target)) = self.exports().resolve(handle)
-            && let Some(port) = process.port_by_id(target.port)
-            && let Some(home) = port.home.get()
-            && home.trail().tell_again((self.serial, handle))
-        {
-            home.exported();
+fn trail_ended(process: &Process) {
+    process.moves.leaving().trails -= 1;
+    process.moves.left.notify_all();
+}
+
+/// The node is being shut down: ports that need it are lost.
+pub(crate) fn lose_moves(process: &Process) {
+    let mut leaving = process.moves.leaving();
+    leaving.is_lost = leaving.is_busy();
+}
+
+/// The node was shut down.
+pub(crate) fn end_all_moves(process: &Process) {
+    let departures = core::mem::take(&mut process.moves.leaving().departures);
+    process.moves.left.notify_all();
+    drop(departures);
+}
+
+/// Keeper: a link has ended, and with it the ports that were on their way through it.
+pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
+    let lost: Vec<_> = {
+        let mut leaving = process.moves.leaving();
+        let is_its = |_: &u32, departure: &mut Departure| Arc::ptr_eq(&departure.link, link);
+        leaving.departures.extract_if(is_its).collect()
+    };
+    process.moves.left.notify_all();
+    // Their messages may not have been sent: then the ports are still here.
+    let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
+    let unsent = lost.iter().filter(|departure| departure.receive.is_none());
+    unsent.for_each(Departure::stays);
+    drop(lost);
+    for port in process.all_ports() {
+        if let Some(home) = port.home.get() {
+            home.trail().end(link.serial);
         }
     }
+}
 
-    /// Whether the peer is where `port` has come from.
-    pub(crate) fn has_sent(&self, port: &Port) -> bool {
-        port.came_from.get() == Some(&self.serial)
+/// Keeper: the peer has given back what it has got by this handle, and more is under way.
+pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
+    if let Some(Meaning::To(target)) = link.exports().resolve(handle)
+        && let Some(port) = process.port_by_id(target.port)
+        && let Some(home) = port.home.get()
+        && home.trail().tell_again((link.serial, handle))
+    {
+        home.exported();
     }
+}
+
+/// Whether the peer is where `port` has come from.
+pub(crate) fn has_sent(link: &Link, port: &Port) -> bool {
+    port.came_from.get() == Some(&link.serial)
 }
 
 /// New home: makes a port of a receive right that has come.
@@ -341,13 +339,13 @@ pub(crate) fn settle_in(
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);
-        let handle = link.export(port, Target::full(port.id, 0)).ok()?;
+        let handle = notice::export(link, port, Target::full(port.id, 0)).ok()?;
         let arrived = ControlMessage::Arrived {
             token,
             port: port.id,
             handle,
         };
-        process.say(link, arrived);
+        paths::say(process, link, arrived);
         if asks {
             receive.notify_no_senders();
         }
@@ -379,7 +377,7 @@ pub(crate) fn is_unread(link: &Link) -> bool {
 
 /// New home: there is no room for a port that has come.
 pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
-    process.say(link, ControlMessage::NotArrived { token });
+    paths::say(process, link, ControlMessage::NotArrived { token });
 }
 
 #[cfg(test)]

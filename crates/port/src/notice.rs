@@ -4,9 +4,11 @@
 //! both at once, in a wait set too. A notice that no sender is left is checked when it is taken: if a right has
 //! been made since, the notice waits until there is none again.
 
+use crate::introduce;
 use crate::link::Link;
 use crate::own::{Own, OwnRight};
 use crate::port::Port;
+use crate::quotas;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::revoke;
@@ -161,55 +163,53 @@ impl Notices {
     }
 }
 
-impl Port {
-    /// So many rights to this port have ended.
-    pub(crate) fn rights_ended(&self, count: u64) {
-        let ended = count * ONE;
-        // E13 senders, store half. Release: a thread that finds no rights left finds the messages sent with
-        // these. Load half: `Notices::has_lost_all`.
-        let before = self.notices.rights.fetch_sub(ended, Ordering::Release);
-        if before != ended + HAD {
-            return;
+/// So many rights to this port have ended.
+pub(crate) fn rights_ended(port: &Port, count: u64) {
+    let ended = count * ONE;
+    // E13 senders, store half. Release: a thread that finds no rights left finds the messages sent with
+    // these. Load half: `Notices::has_lost_all`.
+    let before = port.notices.rights.fetch_sub(ended, Ordering::Release);
+    if before != ended + HAD {
+        return;
+    }
+    let mut state = port.notices.state();
+    let is_due = port.notices.look(&mut state);
+    drop(state);
+    if is_due {
+        tell(port);
+    }
+}
+
+/// Rights that were marked have ended: badges, and how many with each.
+pub(crate) fn watched_ended(port: &Port, ended: impl IntoIterator<Item = (u64, u32)>) {
+    let mut ended = ended.into_iter().peekable();
+    // The receiver wants the lock, too, and there may be a million.
+    while ended.peek().is_some() {
+        let mut state = port.notices.state();
+        let before = state.due.len();
+        for (badge, count) in ended.by_ref().take(ENDED_MAX) {
+            if state.watched.ended(badge, count) {
+                state.due.push_back(Notice::NoSendersOf(badge));
+            }
         }
-        let mut state = self.notices.state();
-        let is_due = self.notices.look(&mut state);
+        let is_due = state.due.len() > before;
         drop(state);
         if is_due {
-            self.tell();
+            tell(port);
         }
     }
+}
 
-    /// Rights that were marked have ended: badges, and how many with each.
-    pub(crate) fn watched_ended(&self, ended: impl IntoIterator<Item = (u64, u32)>) {
-        let mut ended = ended.into_iter().peekable();
-        // The receiver wants the lock, too, and there may be a million.
-        while ended.peek().is_some() {
-            let mut state = self.notices.state();
-            let before = state.due.len();
-            for (badge, count) in ended.by_ref().take(ENDED_MAX) {
-                if state.watched.ended(badge, count) {
-                    state.due.push_back(Notice::NoSendersOf(badge));
-                }
-            }
-            let is_due = state.due.len() > before;
-            drop(state);
-            if is_due {
-                self.tell();
-            }
-        }
-    }
+/// Notes the end of a port that this one was to be told of.
+pub(crate) fn tell_death(port: &Port, number: u64) {
+    port.notices.state().deaths.push_back(number);
+    tell(port);
+}
 
-    /// Notes the end of a port that this one was to be told of.
-    pub(crate) fn tell_death(&self, number: u64) {
-        self.notices.state().deaths.push_back(number);
-        self.tell();
-    }
-
-    fn tell(&self) {
-        // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
-        self.notices.is_due.store(true, Ordering::Release);
-        self.process.rouse(self.receiver);
-    }
+fn tell(port: &Port) {
+    // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
+    port.notices.is_due.store(true, Ordering::Release);
+    port.process.rouse(port.receiver);
 }
 
 impl ReceiveRight {
@@ -229,7 +229,7 @@ impl ReceiveRight {
         let is_due = port.notices.look(&mut state);
         drop(state);
         if is_due {
-            port.tell();
+            tell(port);
         }
     }
 }
@@ -258,7 +258,7 @@ impl ReceiveRight {
         };
         // Outside of the lock: it may be the last.
         drop(own);
-        for (of, is_watched) in process.provisions().targets_mut() {
+        for (of, is_watched) in introduce::provisions(process).targets_mut() {
             if (of.port, of.badge) == (port.id, badge) && !*is_watched {
                 *is_watched = notices.begin(badge, || 1);
             }
@@ -268,7 +268,7 @@ impl ReceiveRight {
             notices.begin(badge, || exports.watch(port.id, badge));
         }
         // The search has counted as one.
-        port.watched_ended([(badge, 1)]);
+        watched_ended(port, [(badge, 1)]);
     }
 }
 
@@ -308,147 +308,145 @@ impl SendRight {
         notices.push(asked);
         drop(notices);
         // Before the look: a thread that takes it down after that finds it.
-        this.link().tell_deaths();
+        tell_deaths(this.link());
     }
 }
 
-impl Link {
-    /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
-    pub(crate) fn tell_deaths(&self) {
-        self.tell_of(|asked| {
-            self.failure(asked.of).is_some() || revoke::is_revoked(self, asked.handle)
-        });
-    }
+/// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
+pub(crate) fn tell_deaths(link: &Link) {
+    tell_of(link, |asked| {
+        link.failure(asked.of).is_some() || revoke::is_revoked(link, asked.handle)
+    });
+}
 
-    /// As [`Self::tell_deaths`], of these rights.
-    pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
-        self.tell_of(|asked| handles.contains(&asked.handle));
-    }
+/// As [`tell_deaths`], of these rights.
+pub(crate) fn tell_revoked_deaths(link: &Link, handles: &[Handle]) {
+    tell_of(link, |asked| handles.contains(&asked.handle));
+}
 
-    fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
-        let mut asked = self.death_notices();
-        let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
-        drop(asked);
-        for asked in gone {
-            if let Some(port) = asked.told.upgrade() {
-                port.tell_death(asked.number);
-            }
+fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
+    let mut asked = link.death_notices();
+    let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
+    drop(asked);
+    for asked in gone {
+        if let Some(port) = asked.told.upgrade() {
+            tell_death(&port, asked.number);
         }
     }
+}
 
-    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
-    pub(crate) fn move_deaths(&self, port: u32, (to, new_port): (&Self, u32)) {
-        let is_its = |asked: &mut DeathNotice| asked.of == port;
-        let moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
-        if moved.is_empty() {
-            return;
-        }
-        let moved = moved.into_iter().map(|asked| DeathNotice {
-            of: new_port,
-            // Names nothing: which right it has become there is not known yet.
-            handle: 0,
-            ..asked
-        });
-        to.death_notices().extend(moved);
-        // Before the look, as in `notify_death`.
-        to.tell_deaths();
+/// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
+pub(crate) fn move_deaths(link: &Link, port: u32, (to, new_port): (&Link, u32)) {
+    let is_its = |asked: &mut DeathNotice| asked.of == port;
+    let moved: Vec<_> = link.death_notices().extract_if(.., is_its).collect();
+    if moved.is_empty() {
+        return;
     }
+    let moved = moved.into_iter().map(|asked| DeathNotice {
+        of: new_port,
+        // Names nothing: which right it has become there is not known yet.
+        handle: 0,
+        ..asked
+    });
+    to.death_notices().extend(moved);
+    // Before the look, as in `notify_death`.
+    tell_deaths(to);
+}
 
-    /// Gives the peer a right to `port`, or counts one it has as sent once more.
-    pub(crate) fn export(&self, port: &Port, target: Target) -> Result<Handle, Refused> {
-        self.export_to(&mut self.exports(), port, target)
+/// Gives the peer a right to `port`, or counts one it has as sent once more.
+pub(crate) fn export(link: &Link, port: &Port, target: Target) -> Result<Handle, Refused> {
+    export_to(link, &mut link.exports(), port, target)
+}
+
+/// As [`export`], of something that was found when the process had revoked so many rights. `None`: it
+/// has begun to revoke another since, perhaps this one.
+pub(crate) fn export_again(
+    link: &Link,
+    port: &Port,
+    target: Target,
+    revocations: u64,
+) -> Option<Result<Handle, Refused>> {
+    let mut exports = link.exports();
+    // Under the lock: a revoking thread marks the right before looking here.
+    let is_good = !revoke::has_revoked_since(&port.process, revocations);
+    is_good.then(|| export_to(link, &mut exports, port, target))
+}
+
+/// As [`export`], of a right of this process. `None`: it was revoked.
+#[inline(always)]
+pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Option<Result<Handle, Refused>> {
+    let mut exports = link.exports();
+    // Under the lock: a revoking thread marks the right before looking here.
+    if !own.is_good() {
+        return None;
     }
+    Some(export_to(link, &mut exports, own.port(), own.target()))
+}
 
-    /// As [`Self::export`], of something that was found when the process had revoked so many rights. `None`: it
-    /// has begun to revoke another since, perhaps this one.
-    pub(crate) fn export_again(
-        &self,
-        port: &Port,
-        target: Target,
-        revocations: u64,
-    ) -> Option<Result<Handle, Refused>> {
-        let mut exports = self.exports();
-        // Under the lock: a revoking thread marks the right before looking here.
-        let is_good = !revoke::has_revoked_since(&port.process, revocations);
-        is_good.then(|| self.export_to(&mut exports, port, target))
+#[inline(always)]
+fn export_to(
+    link: &Link,
+    exports: &mut Exports,
+    port: &Port,
+    target: Target,
+) -> Result<Handle, Refused> {
+    // The link was granted when it went to the peer first.
+    if let Some(handle) = exports.export_known(target) {
+        return handle;
     }
+    export_new(link, exports, port, target)
+}
 
-    /// As [`Self::export`], of a right of this process. `None`: it was revoked.
-    #[inline(always)]
-    pub(crate) fn export_own(&self, own: &OwnRight) -> Option<Result<Handle, Refused>> {
-        let mut exports = self.exports();
-        // Under the lock: a revoking thread marks the right before looking here.
-        if !own.is_good() {
-            return None;
-        }
-        Some(self.export_to(&mut exports, own.port(), own.target()))
+/// Exports a right that the peer does not have.
+#[cold]
+fn export_new(
+    link: &Link,
+    exports: &mut Exports,
+    port: &Port,
+    target: Target,
+) -> Result<Handle, Refused> {
+    let badge = target.badge;
+    let handle = exports.export_new(target, link.quotas.rights())?;
+    // From now on the link stays while the peer wants it.
+    link.usage.grant();
+    quotas::count_rights(link, exports);
+    // Under the lock: the peer cannot have given it back before it was counted.
+    port.notices.added();
+    port.notices.begin(badge, || exports.watch_new(handle));
+    if let Some(vine) = port.process.vines.get()
+        && vine.port.id == port.id
+    {
+        vine.exported(badge);
     }
-
-    #[inline(always)]
-    fn export_to(
-        &self,
-        exports: &mut Exports,
-        port: &Port,
-        target: Target,
-    ) -> Result<Handle, Refused> {
-        // The link was granted when it went to the peer first.
-        if let Some(handle) = exports.export_known(target) {
-            return handle;
-        }
-        self.export_new(exports, port, target)
+    if let Some(home) = port.home.get() {
+        home.exported();
     }
+    Ok(handle)
+}
 
-    /// Exports a right that the peer does not have.
-    #[cold]
-    fn export_new(
-        &self,
-        exports: &mut Exports,
-        port: &Port,
-        target: Target,
-    ) -> Result<Handle, Refused> {
-        let badge = target.badge;
-        let handle = exports.export_new(target, self.quotas.rights())?;
-        // From now on the link stays while the peer wants it.
-        self.usage.grant();
-        self.count_rights(exports);
-        // Under the lock: the peer cannot have given it back before it was counted.
-        port.notices.added();
-        port.notices.begin(badge, || exports.watch_new(handle));
-        if let Some(vine) = port.process.vines.get()
-            && vine.port.id == port.id
-        {
-            vine.exported(badge);
-        }
-        if let Some(home) = port.home.get() {
-            home.exported();
-        }
-        Ok(handle)
-    }
-
-    /// The link has ended, and with it the peer's rights.
-    ///
-    /// Returns the badges of its rights to the port `vine`.
-    pub(crate) fn end_exports(
-        &self,
-        vine: Option<u32>,
-        port_of: impl Fn(u32) -> Option<Arc<Port>>,
-    ) -> Vec<u64> {
-        let (badges, ended) = {
-            // In one step: a right exported after that ends by itself.
-            let mut exports = self.exports();
-            let badges = vine.map(|port| exports.badges_of(port));
-            (badges, exports.end())
+/// The link has ended, and with it the peer's rights.
+///
+/// Returns the badges of its rights to the port `vine`.
+pub(crate) fn end_exports(
+    link: &Link,
+    vine: Option<u32>,
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) -> Vec<u64> {
+    let (badges, ended) = {
+        // In one step: a right exported after that ends by itself.
+        let mut exports = link.exports();
+        let badges = vine.map(|port| exports.badges_of(port));
+        (badges, exports.end())
+    };
+    for (id, count) in ended.ports {
+        let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
+            continue;
         };
-        for (id, count) in ended.ports {
-            let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
-                continue;
-            };
-            port.rights_ended(count);
-            let watched = ended.watched.iter().filter(|target| target.port == id);
-            port.watched_ended(watched.map(|target| (target.badge, 1)));
-        }
-        badges.unwrap_or_default()
+        rights_ended(&port, count);
+        let watched = ended.watched.iter().filter(|target| target.port == id);
+        watched_ended(&port, watched.map(|target| (target.badge, 1)));
     }
+    badges.unwrap_or_default()
 }
 
 /// A right to a port has ended in a table, and whether that was watched.
@@ -458,9 +456,9 @@ pub(crate) fn end_right(
 ) {
     let port = port_of(receiver_of(target.port));
     if let Some(port) = port.filter(|port| port.id == target.port) {
-        port.rights_ended(1);
+        rights_ended(&port, 1);
         if is_watched {
-            port.watched_ended([(target.badge, 1)]);
+            watched_ended(&port, [(target.badge, 1)]);
         }
     }
 }

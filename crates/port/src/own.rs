@@ -1,6 +1,8 @@
 //! Rights of a process to its own ports: minting them, and handling those that come home.
 
 use crate::error::{ConnectError, Gone};
+use crate::loops;
+use crate::notice;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::request::Seal;
@@ -108,7 +110,7 @@ impl OwnRight {
             let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
             return Ok((*moved).clone());
         }
-        port.process.right_to_own(self)
+        loops::right_to_own(&port.process, self)
     }
 
     /// Whether this is a right to that port.
@@ -230,9 +232,9 @@ impl Drop for Own {
             own.remove(&self.badge);
         }
         drop(own);
-        self.port.rights_ended(1);
+        notice::rights_ended(&self.port, 1);
         if self.is_watched() {
-            self.port.watched_ended([(self.badge, 1)]);
+            notice::watched_ended(&self.port, [(self.badge, 1)]);
         }
     }
 }

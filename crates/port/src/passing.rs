@@ -5,8 +5,10 @@ use crate::describe::Load;
 use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::paths;
 use crate::paths::Held;
 use crate::process::Process;
+use crate::relay;
 use crate::relay::Relay;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
@@ -148,7 +150,7 @@ impl ReplyRight {
         }
         // For as long as the answer is awaited.
         let _held = Held::new(&process, &link);
-        if let Some(end) = link.end() {
+        if let Some(end) = paths::end(&link) {
             return Err(end);
         }
         let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {
@@ -171,7 +173,7 @@ impl ReplyRight {
         match waited {
             Err(SendError::TimedOut) => {
                 awaited.cancel(&process);
-                process.add_relay(Relay::forsaken(awaited, own));
+                relay::add_relay(&process, Relay::forsaken(awaited, own));
             }
             _ => own.free(),
         }
@@ -374,7 +376,7 @@ impl Passed {
         }
         // Before the look.
         let version = to.passing.ways();
-        Ok(match process.way(&slot.link, slot.index, to) {
+        Ok(match paths::way(process, &slot.link, slot.index, to) {
             Way::Path { number, path } => {
                 let known = Known {
                     from: (slot.link.serial, slot.index / REPLIES),
@@ -432,7 +434,7 @@ impl Passed {
                 FORWARDS
             }
             Self::Vine(own) => {
-                process.add_relay(Relay::new(process, own, reply));
+                relay::add_relay(process, Relay::new(process, own, reply));
                 VINES
             }
         };

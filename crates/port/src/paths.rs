@@ -1,10 +1,12 @@
 //! Return paths between this process and others (defined in `handfast_proto::paths`): its part as caller, as
 //! replier and as forwarder, and the control messages between the three.
 
+use crate::door;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
 use crate::process::Process;
 use crate::rank;
+use crate::relay;
 use crate::unused;
 pub(crate) use callers::CallersTable;
 use callers::{Callers, WANTED_MAX};
@@ -52,399 +54,396 @@ struct Between {
     set: u32,
 }
 
-impl Link {
-    /// Forgets a party of the peer's.
-    fn forget_party(&self, number: u32) {
-        let dropped = self.passing.lock().parties.dropped(number);
-        self.passing.forgot_parties();
-        drop(dropped);
-    }
+/// Forgets a party of the peer's.
+fn forget_party(link: &Link, number: u32) {
+    let dropped = link.passing.lock().parties.dropped(number);
+    link.passing.forgot_parties();
+    drop(dropped);
+}
 
-    /// The peer's messages are taken by no thread any more: its parties end.
-    pub(crate) fn end_parties(&self) {
-        let dropped = self.passing.lock().parties.drop_those(|_| true);
-        self.passing.forgot_parties();
-        drop(dropped);
-    }
+/// The peer's messages are taken by no thread any more: its parties end.
+pub(crate) fn end_parties(link: &Link) {
+    let dropped = link.passing.lock().parties.drop_those(|_| true);
+    link.passing.forgot_parties();
+    drop(dropped);
+}
 
-    /// Why nothing comes through the link any more, if so.
-    pub(crate) fn end(&self) -> Option<SendError> {
-        self.is_down().then(|| {
-            self.fault()
-                .map_or(SendError::Gone(Gone::Process), SendError::Fault)
-        })
+/// Why nothing comes through the link any more, if so.
+pub(crate) fn end(link: &Link) -> Option<SendError> {
+    link.is_down().then(|| {
+        link.fault()
+            .map_or(SendError::Gone(Gone::Process), SendError::Fault)
+    })
+}
+
+fn callers(process: &Process) -> MutexGuard<'_, Callers, rank::Callers> {
+    process.callers.lock()
+}
+
+/// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
+/// was led by it last.
+pub(crate) fn path(process: &Process, number: u32, source: Source) -> Option<Arc<Path>> {
+    let last = remembered(source);
+    let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
+    if let Some(path) = last.filter(is_it) {
+        return Some(path);
+    }
+    find_path(process, number, source)
+}
+
+#[cold]
+fn find_path(process: &Process, number: u32, source: Source) -> Option<Arc<Path>> {
+    let path = {
+        let callers = callers(process);
+        callers.core.find(number, source)?;
+        let path = callers.live.iter().find(|path| path.number == number);
+        path.cloned()?
+    };
+    path.remember();
+    Some(path)
+}
+
+/// The sets of return slots in which answers with rights may come through `link`.
+pub(crate) fn sets_from(process: &Process, link: &Link) -> Vec<u32> {
+    let mut sets: Vec<_> = {
+        let callers = callers(process);
+        let its = |path: &&Arc<Path>| path.link.serial == link.serial;
+        callers
+            .live
+            .iter()
+            .filter(its)
+            .map(|path| path.set)
+            .collect()
+    };
+    if link.returns().is_used() {
+        sets.push(OWN_SET);
+    }
+    sets
+}
+
+/// Sends a control message that must not be lost while the link lasts.
+pub(crate) fn say(process: &Process, link: &Link, message: ControlMessage<'_>) {
+    if !link.is_down() && !link.say(message) {
+        process.schedule(Timer::Backlog);
     }
 }
 
-impl Process {
-    fn callers(&self) -> MutexGuard<'_, Callers, rank::Callers> {
-        self.callers.lock()
-    }
-
-    /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
-    /// was led by it last.
-    pub(crate) fn path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let last = remembered(source);
-        let is_it = |path: &Arc<Path>| path.number == number && path.source == source;
-        if let Some(path) = last.filter(is_it) {
-            return Some(path);
-        }
-        self.find_path(number, source)
-    }
-
-    #[cold]
-    fn find_path(&self, number: u32, source: Source) -> Option<Arc<Path>> {
-        let path = {
-            let callers = self.callers();
-            callers.core.find(number, source)?;
-            let path = callers.live.iter().find(|path| path.number == number);
-            path.cloned()?
+/// Forwarder: how the reply right of slot `index` of the calls that come through `from` goes on to
+/// the peer of `to`. Asks for a path when it is time to.
+pub(crate) fn way(process: &Process, from: &Link, index: u32, to: &Link) -> Way {
+    let set = index / REPLIES;
+    let link = from.serial;
+    let way = (to.passing.lock().asks).way(Source { link, set }, clock::ticks_ns());
+    if let Way::Vine(Some(number)) = way {
+        let (caller, index) = (from.identity(), from.index);
+        let ask = ControlMessage::PathAsk {
+            number,
+            caller,
+            index,
+            set,
         };
-        path.remember();
-        Some(path)
+        say(process, to, ask);
     }
+    way
+}
 
-    /// The sets of return slots in which answers with rights may come through `link`.
-    pub(crate) fn sets_from(&self, link: &Link) -> Vec<u32> {
-        let mut sets: Vec<_> = {
-            let callers = self.callers();
-            let its = |path: &&Arc<Path>| path.link.serial == link.serial;
-            callers
-                .live
-                .iter()
-                .filter(its)
-                .map(|path| path.set)
-                .collect()
+/// Keeper: a link has ended.
+pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
+    let (over, unmet) = {
+        let mut callers = callers(process);
+        let over = callers.core.link_ended(ended.serial);
+        (callers.find(&over), callers.unwanted(ended))
+    };
+    end_those(process, &over);
+    for wanted in unmet {
+        refuse_path(process, &wanted.forwarder, wanted.number);
+    }
+    for link in process.live_links() {
+        let (dropped, gone) = {
+            let mut passing = link.passing.lock();
+            let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
+            let gone = passing.parties.drop_those(is_its);
+            (passing.asks.source_ended(ended.serial), gone)
         };
-        if link.returns().is_used() {
-            sets.push(OWN_SET);
+        link.passing.forget_ways();
+        for number in dropped {
+            say(process, &link, ControlMessage::PathDrop { number });
         }
-        sets
-    }
-
-    /// Sends a control message that must not be lost while the link lasts.
-    pub(crate) fn say(&self, link: &Link, message: ControlMessage<'_>) {
-        if !link.is_down() && !link.say(message) {
-            self.schedule(Timer::Backlog);
+        for (number, _party) in gone {
+            refuse_path(process, &link, number);
         }
     }
+}
 
-    /// Forwarder: how the reply right of slot `index` of the calls that come through `from` goes on to
-    /// the peer of `to`. Asks for a path when it is time to.
-    pub(crate) fn way(&self, from: &Link, index: u32, to: &Link) -> Way {
-        let set = index / REPLIES;
-        let link = from.serial;
-        let way = to
-            .passing
-            .lock()
-            .asks
-            .way(Source { link, set }, clock::ticks_ns());
-        if let Way::Vine(Some(number)) = way {
-            let (caller, index) = (from.identity(), from.index);
-            let ask = ControlMessage::PathAsk {
-                number,
-                caller,
-                index,
-                set,
-            };
-            self.say(to, ask);
-        }
-        way
+/// The node was shut down: no thread waits for an outcome by a path any more.
+pub(crate) fn end_all_paths(process: &Process) {
+    let (live, wanted) = callers(process).take_all();
+    live.iter().for_each(|path| path.end());
+    drop((live, wanted));
+}
+
+fn refuse_path(process: &Process, forwarder: &Link, number: u32) {
+    forget_party(forwarder, number);
+    say(process, forwarder, ControlMessage::PathRefused { number });
+}
+
+/// Keeper: a control message of this kind.
+pub(crate) fn take_path_message(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: ControlMessage<'_>,
+) -> Result<(), Fault> {
+    if link.has_unsaid(UNSAID_MAX, is_answer) {
+        // A peer that asks reads the answer.
+        return Err(Rule::Path.broken());
     }
-
-    /// Keeper: a link has ended.
-    pub(crate) fn end_paths(&self, ended: &Arc<Link>) {
-        let (over, unmet) = {
-            let mut callers = self.callers();
-            let over = callers.core.link_ended(ended.serial);
-            (callers.find(&over), callers.unwanted(ended))
-        };
-        self.end_those(&over);
-        for wanted in unmet {
-            self.refuse_path(&wanted.forwarder, wanted.number);
-        }
-        for link in self.live_links() {
-            let (dropped, gone) = {
-                let mut passing = link.passing.lock();
-                let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
-                let gone = passing.parties.drop_those(is_its);
-                (passing.asks.source_ended(ended.serial), gone)
-            };
-            link.passing.forget_ways();
-            for number in dropped {
-                self.say(&link, ControlMessage::PathDrop { number });
-            }
-            for (number, _party) in gone {
-                self.refuse_path(&link, number);
-            }
-        }
-    }
-
-    /// The node was shut down: no thread waits for an outcome by a path any more.
-    pub(crate) fn end_all_paths(&self) {
-        let (live, wanted) = self.callers().take_all();
-        live.iter().for_each(|path| path.end());
-        drop((live, wanted));
-    }
-
-    fn refuse_path(&self, forwarder: &Link, number: u32) {
-        forwarder.forget_party(number);
-        self.say(forwarder, ControlMessage::PathRefused { number });
-    }
-
-    /// Keeper: a control message of this kind.
-    pub(crate) fn take_path_message(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        message: ControlMessage<'_>,
-    ) -> Result<(), Fault> {
-        if link.has_unsaid(UNSAID_MAX, is_answer) {
-            // A peer that asks reads the answer.
-            return Err(Rule::Path.broken());
-        }
-        match message {
-            ControlMessage::PathAsk {
-                number,
-                caller,
-                index,
-                set,
-            } => self.asked(link, number, caller, (index, set)),
-            ControlMessage::PathWant {
-                token,
+    match message {
+        ControlMessage::PathAsk {
+            number,
+            caller,
+            index,
+            set,
+        } => asked(process, link, number, caller, (index, set)),
+        ControlMessage::PathWant {
+            token,
+            forwarder,
+            index,
+            set,
+        } => {
+            let between = Between {
                 forwarder,
                 index,
                 set,
-            } => {
-                let between = Between {
-                    forwarder,
-                    index,
-                    set,
-                };
-                self.grant(link, token, &between);
-                Ok(())
-            }
-            ControlMessage::PathGranted { token, path, set } => {
-                self.granted(link, token, (path, set))
-            }
-            ControlMessage::PathDenied { token } => {
-                let wanted = self.callers().wanted(token, link);
-                if let Some(wanted) = wanted {
-                    self.refuse_path(&wanted.forwarder, wanted.number);
-                }
-                Ok(())
-            }
-            ControlMessage::PathReady { number, path } => {
-                if !link.passing.lock().asks.ready(number, path) {
-                    self.say(link, ControlMessage::PathDrop { number });
-                }
-                Ok(())
-            }
-            ControlMessage::PathRefused { number } => {
-                link.passing.lock().asks.refused(number, clock::ticks_ns());
-                link.passing.forget_ways();
-                Ok(())
-            }
-            ControlMessage::PathOver { path } => {
-                self.path_over(link, path);
-                Ok(())
-            }
-            ControlMessage::PathDrop { number } => {
-                link.forget_party(number);
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Replier: the peer of `link` has calls of `caller`, whose reply rights it passes on.
-    fn asked(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        number: u32,
-        caller: [u8; 20],
-        (index, set): (u32, u32),
-    ) -> Result<(), Fault> {
-        let asked = link.passing.lock().parties.asked(number);
-        let has_room = asked.map_err(|_| Rule::Path.broken())?;
-        if !has_room {
-            self.refuse_path(link, number);
-            return Ok(());
-        }
-        let ask = Ask {
-            forwarder: link.clone(),
-            number,
-            between: Between {
-                forwarder: link.identity(),
-                index,
-                set,
-            },
-        };
-        match unused::hold_link(self, |link| link.is_with(caller)) {
-            Some(of) => self.want(&of, ask),
-            None => self.ask_by_door(caller, ask),
-        }
-        Ok(())
-    }
-
-    /// Replier: asks the caller behind `of`.
-    pub(crate) fn want(self: &Arc<Self>, of: &Arc<Link>, ask: Ask) {
-        // A number that is dropped may be asked for again while its caller has not answered yet, or never will.
-        let has_asked_enough = self.callers().wanted_by(ask.forwarder()) >= WANTED_MAX;
-        // Between users it would have to make all buffers of a set beforehand: answers come by the vine there.
-        if of.is_behind() || has_asked_enough || of.region.looks_for_pages() {
-            return self.give_up(&ask);
-        }
-        let Ask {
-            forwarder,
-            number,
-            between,
-        } = ask;
-        let token = (self.callers()).want(Held::new(self, of), (forwarder, number));
-        let want = ControlMessage::PathWant {
-            token,
-            forwarder: between.forwarder,
-            index: between.index,
-            set: between.set,
-        };
-        self.say(of, want);
-        if of.is_down() {
-            // The link may have ended before this was in the table.
-            let wanted = self.callers().wanted(token, of);
-            if let Some(wanted) = wanted {
-                self.refuse_path(&wanted.forwarder, wanted.number);
-            }
-        }
-    }
-
-    /// Replier: there is no way to the caller.
-    pub(crate) fn give_up(&self, ask: &Ask) {
-        self.refuse_path(&ask.forwarder, ask.number);
-    }
-
-    /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
-    fn grant(self: &Arc<Self>, link: &Arc<Link>, token: u32, between: &Between) {
-        // Not within the lock of the callers: its end asks for that.
-        let mut held = unused::hold(self, link);
-        let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
-        // Between users never: not worth a look at all links.
-        let source = may_grant.then(|| self.link_between(between)).flatten();
-        let granted = source.and_then(|with| {
-            let source = Source {
-                link: with.serial,
-                set: between.set,
             };
-            let mut callers = self.callers();
-            let root = callers.root(&with, source)?;
-            let sets = OWN_SET + 1..SETS;
-            let granted = callers.core.grant(source, link.serial, sets)?;
-            callers.live.push(Arc::new(Path {
-                link: held.take()?,
-                number: granted.path,
-                source,
-                set: granted.to.set,
-                root,
-                is_over: AtomicBool::new(false),
-                last: OnceLock::new(),
-            }));
-            Some(granted)
-        });
-        let Some(granted) = granted else {
-            self.say(link, ControlMessage::PathDenied { token });
-            return;
-        };
-        // The link may have ended before it was in the table.
-        if link.is_down() {
-            self.end_paths(link);
-            return;
+            grant(process, link, token, &between);
+            Ok(())
         }
-        let set = granted.to.set;
-        for index in 0..REPLIES {
-            let slot = Slot::of(link.calls, slot_of(set, index));
-            // The remains of a former use.
-            slot.forget(&link.region);
+        ControlMessage::PathGranted { token, path, set } => {
+            granted(process, link, token, (path, set))
         }
-        let path = granted.path;
-        self.say(link, ControlMessage::PathGranted { token, path, set });
-    }
-
-    /// Caller: the link that `between` names. The forwarder gives the index of a link that has ended to another link, of which
-    /// this process may know before it hears of the end: the latest is meant.
-    fn link_between(&self, between: &Between) -> Option<Arc<Link>> {
-        let is_it = |link: &Arc<Link>| {
-            !link.is_down() && link.is_with(between.forwarder) && link.peer_index() == between.index
-        };
-        let links = self.live_links().into_iter();
-        links.filter(is_it).max_by_key(|link| link.serial)
-    }
-
-    /// Replier: the caller behind `link` has granted what was wanted.
-    fn granted(
-        self: &Arc<Self>,
-        link: &Arc<Link>,
-        token: u32,
-        (path, set): (u32, u32),
-    ) -> Result<(), Fault> {
-        let wanted = self
-            .callers()
-            .wanted(token, link)
-            .ok_or(Rule::Path.broken())?;
-        if set <= OWN_SET || set >= SETS {
-            return Err(Rule::Path.broken());
-        }
-        for index in 0..REPLIES {
-            Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
-        }
-        let party = Arc::new(Party::new(Held::new(self, link), set, path));
-        let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
-        let refused = {
-            let mut passing = forwarder.passing.lock();
-            let refused = passing.parties.granted(number, party);
-            if refused.is_ok() {
-                // Under the lock: no refusal of this number is said before.
-                self.say(&forwarder, ControlMessage::PathReady { number, path });
+        ControlMessage::PathDenied { token } => {
+            let wanted = callers(process).wanted(token, link);
+            if let Some(wanted) = wanted {
+                refuse_path(process, &wanted.forwarder, wanted.number);
             }
-            refused
-        };
-        drop(refused);
-        if forwarder.is_down() || link.is_down() {
-            // The link may have ended before this was in its table.
-            self.refuse_path(&forwarder, number);
+            Ok(())
         }
-        Ok(())
-    }
-
-    /// Caller: nothing more comes by `path`.
-    fn path_over(self: &Arc<Self>, link: &Link, path: u32) {
-        let over = {
-            let mut callers = self.callers();
-            let is_its = callers.core.over(path, link.serial);
-            callers.find(&[path][..usize::from(is_its)])
-        };
-        self.end_those(&over);
-        link.disturb();
-        self.relay();
+        ControlMessage::PathReady { number, path } => {
+            if !link.passing.lock().asks.ready(number, path) {
+                say(process, link, ControlMessage::PathDrop { number });
+            }
+            Ok(())
+        }
+        ControlMessage::PathRefused { number } => {
+            link.passing.lock().asks.refused(number, clock::ticks_ns());
+            link.passing.forget_ways();
+            Ok(())
+        }
+        ControlMessage::PathOver { path } => {
+            path_over(process, link, path);
+            Ok(())
+        }
+        ControlMessage::PathDrop { number } => {
+            forget_party(link, number);
+            Ok(())
+        }
+        _ => Ok(()),
     }
 }
 
-impl Process {
-    fn end_those(&self, over: &[Arc<Path>]) {
-        over.iter().for_each(|path| path.end());
-        if !over.is_empty() {
-            self.schedule(Timer::Paths);
+/// Replier: the peer of `link` has calls of `caller`, whose reply rights it passes on.
+fn asked(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    number: u32,
+    caller: [u8; 20],
+    (index, set): (u32, u32),
+) -> Result<(), Fault> {
+    let asked = link.passing.lock().parties.asked(number);
+    let has_room = asked.map_err(|_| Rule::Path.broken())?;
+    if !has_room {
+        refuse_path(process, link, number);
+        return Ok(());
+    }
+    let ask = Ask {
+        forwarder: link.clone(),
+        number,
+        between: Between {
+            forwarder: link.identity(),
+            index,
+            set,
+        },
+    };
+    match unused::hold_link(process, |link| link.is_with(caller)) {
+        Some(of) => want(process, &of, ask),
+        None => door::ask_by_door(process, caller, ask),
+    }
+    Ok(())
+}
+
+/// Replier: asks the caller behind `of`.
+pub(crate) fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
+    // A number that is dropped may be asked for again while its caller has not answered yet, or never will.
+    let has_asked_enough = callers(process).wanted_by(ask.forwarder()) >= WANTED_MAX;
+    // Between users it would have to make all buffers of a set beforehand: answers come by the vine there.
+    if of.is_behind() || has_asked_enough || of.region.looks_for_pages() {
+        return give_up(process, &ask);
+    }
+    let Ask {
+        forwarder,
+        number,
+        between,
+    } = ask;
+    let token = (callers(process)).want(Held::new(process, of), (forwarder, number));
+    let want = ControlMessage::PathWant {
+        token,
+        forwarder: between.forwarder,
+        index: between.index,
+        set: between.set,
+    };
+    say(process, of, want);
+    if of.is_down() {
+        // The link may have ended before this was in the table.
+        let wanted = callers(process).wanted(token, of);
+        if let Some(wanted) = wanted {
+            refuse_path(process, &wanted.forwarder, wanted.number);
         }
     }
+}
 
-    /// Keeper: forgets the paths that are over and that no thread waits for. Returns whether some are left.
-    pub(crate) fn leave_paths(&self) -> bool {
-        let (left, rest) = {
-            let mut callers = self.callers();
-            let is_left = |path: &mut Arc<Path>| path.is_left();
-            let left: Vec<_> = callers.live.extract_if(.., is_left).collect();
-            (left, callers.live.iter().any(|path| path.is_over()))
+/// Replier: there is no way to the caller.
+pub(crate) fn give_up(process: &Process, ask: &Ask) {
+    refuse_path(process, &ask.forwarder, ask.number);
+}
+
+/// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
+fn grant(process: &Arc<Process>, link: &Arc<Link>, token: u32, between: &Between) {
+    // Not within the lock of the callers: its end asks for that.
+    let mut held = unused::hold(process, link);
+    let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
+    // Between users never: not worth a look at all links.
+    let source = may_grant.then(|| link_between(process, between)).flatten();
+    let granted = source.and_then(|with| {
+        let source = Source {
+            link: with.serial,
+            set: between.set,
         };
-        drop(left);
-        rest
+        let mut callers = callers(process);
+        let root = callers.root(&with, source)?;
+        let sets = OWN_SET + 1..SETS;
+        let granted = callers.core.grant(source, link.serial, sets)?;
+        callers.live.push(Arc::new(Path {
+            link: held.take()?,
+            number: granted.path,
+            source,
+            set: granted.to.set,
+            root,
+            is_over: AtomicBool::new(false),
+            last: OnceLock::new(),
+        }));
+        Some(granted)
+    });
+    let Some(granted) = granted else {
+        say(process, link, ControlMessage::PathDenied { token });
+        return;
+    };
+    // The link may have ended before it was in the table.
+    if link.is_down() {
+        end_paths(process, link);
+        return;
     }
+    let set = granted.to.set;
+    for index in 0..REPLIES {
+        let slot = Slot::of(link.calls, slot_of(set, index));
+        // The remains of a former use.
+        slot.forget(&link.region);
+    }
+    let path = granted.path;
+    say(
+        process,
+        link,
+        ControlMessage::PathGranted { token, path, set },
+    );
+}
+
+/// Caller: the link that `between` names. The forwarder gives the index of a link that has ended to another link, of which
+/// this process may know before it hears of the end: the latest is meant.
+fn link_between(process: &Process, between: &Between) -> Option<Arc<Link>> {
+    let is_it = |link: &Arc<Link>| {
+        !link.is_down() && link.is_with(between.forwarder) && link.peer_index() == between.index
+    };
+    let links = process.live_links().into_iter();
+    links.filter(is_it).max_by_key(|link| link.serial)
+}
+
+/// Replier: the caller behind `link` has granted what was wanted.
+fn granted(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    token: u32,
+    (path, set): (u32, u32),
+) -> Result<(), Fault> {
+    let wanted = callers(process)
+        .wanted(token, link)
+        .ok_or(Rule::Path.broken())?;
+    if set <= OWN_SET || set >= SETS {
+        return Err(Rule::Path.broken());
+    }
+    for index in 0..REPLIES {
+        Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
+    }
+    let party = Arc::new(Party::new(Held::new(process, link), set, path));
+    let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
+    let refused = {
+        let mut passing = forwarder.passing.lock();
+        let refused = passing.parties.granted(number, party);
+        if refused.is_ok() {
+            // Under the lock: no refusal of this number is said before.
+            say(
+                process,
+                &forwarder,
+                ControlMessage::PathReady { number, path },
+            );
+        }
+        refused
+    };
+    drop(refused);
+    if forwarder.is_down() || link.is_down() {
+        // The link may have ended before this was in its table.
+        refuse_path(process, &forwarder, number);
+    }
+    Ok(())
+}
+
+/// Caller: nothing more comes by `path`.
+fn path_over(process: &Arc<Process>, link: &Link, path: u32) {
+    let over = {
+        let mut callers = callers(process);
+        let is_its = callers.core.over(path, link.serial);
+        callers.find(&[path][..usize::from(is_its)])
+    };
+    end_those(process, &over);
+    link.disturb();
+    relay::relay(process);
+}
+
+fn end_those(process: &Process, over: &[Arc<Path>]) {
+    over.iter().for_each(|path| path.end());
+    if !over.is_empty() {
+        process.schedule(Timer::Paths);
+    }
+}
+
+/// Keeper: forgets the paths that are over and that no thread waits for. Returns whether some are left.
+pub(crate) fn leave_paths(process: &Process) -> bool {
+    let (left, rest) = {
+        let mut callers = callers(process);
+        let is_left = |path: &mut Arc<Path>| path.is_left();
+        let left: Vec<_> = callers.live.extract_if(.., is_left).collect();
+        (left, callers.live.iter().any(|path| path.is_over()))
+    };
+    drop(left);
+    rest
 }
 
 /// Whether a control message of this kind is an answer to one of the peer's about paths.
@@ -458,7 +457,8 @@ const fn is_answer(message: ControlMessage<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::give_back;
+use super::*;
     use crate::configuration::Configuration;
     use crate::descriptors::tests::link_in;
     use crate::lifecycle;
@@ -489,18 +489,21 @@ mod tests {
         let node = lifecycle::start(Configuration::new()).ok().unwrap();
         // The later one of two serial numbers is the caller's: link and replier have the same index.
         let ((caller, _one), (replier, _two)) = (linked(&node), linked(&node));
-        node.grant(&replier, 1, &between(&caller));
+        grant(&node, &replier, 1, &between(&caller));
         let call = &caller.slots[5];
         call.generation.store(1, Ordering::Release);
         call.state.store(SlotState::ABANDONED, Ordering::Release);
-        node.end_paths(&replier);
-        assert!(caller.refuse_replies(&node), "the call is not answered");
-        assert!(node.leave_paths(), "its outcome is awaited");
+        end_paths(&node, &replier);
+        assert!(
+            give_back::refuse_replies(&caller, &node),
+            "the call is not answered"
+        );
+        assert!(leave_paths(&node), "its outcome is awaited");
 
         Slot::of(caller.calls, 5).answer(&caller.region, 1, Kind::Dropped, 0, &[]);
-        assert!(!caller.refuse_replies(&node));
-        assert!(!node.leave_paths());
-        assert!(node.callers().live.is_empty());
+        assert!(!give_back::refuse_replies(&caller, &node));
+        assert!(!leave_paths(&node));
+        assert!(callers(&node).live.is_empty());
         lifecycle::shutdown(&node);
     }
 
@@ -515,8 +518,8 @@ mod tests {
         assert!(later.serial > sooner.serial);
         // The third has the same index, too.
         assert!(replier.serial < sooner.serial);
-        node.grant(&replier, 1, &between(&later));
-        let granted = node.callers().live.first().map(|path| path.source.link);
+        grant(&node, &replier, 1, &between(&later));
+        let granted = callers(&node).live.first().map(|path| path.source.link);
         assert_eq!(granted, Some(later.serial));
         lifecycle::shutdown(&node);
     }

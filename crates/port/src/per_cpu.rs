@@ -17,6 +17,7 @@ use crate::request::{Received, Request};
 use crate::revoke::Holder;
 use crate::spread;
 use crate::spread::{CPUS, Entry, message};
+use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
@@ -29,7 +30,7 @@ use std::sync::{Arc, Weak};
 
 #[cfg(test)]
 mod tests;
-mod worker;
+pub(crate) mod worker;
 
 use worker::WORKS_FOR;
 
@@ -318,7 +319,7 @@ impl Drop for PerCpu {
             // A started worker takes the number itself.
             let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
             drop((state, owed));
-            number.map(|number| desk.port().leave_takers(number));
+            number.map(|number| waits::leave_takers(desk.port(), number));
         }
         // A handler that drops its own server does not wait for itself.
         if WORKS_FOR.get() != Arc::as_ptr(server) {

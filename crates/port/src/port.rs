@@ -13,6 +13,7 @@ use crate::rank;
 use crate::request::Request;
 use crate::served::Local;
 use crate::users::Foreign;
+use crate::waits;
 use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::bell;
@@ -365,7 +366,7 @@ impl Port {
 
     #[cold]
     pub(crate) fn hand_over(&self) {
-        let called = self.call_takers();
+        let called = waits::call_takers(self);
         if called.task || !called.threads {
             return;
         }
@@ -379,7 +380,7 @@ impl Port {
             poller.prepare_sleep(how) && poller.sleep_ns_max().is_none()
         });
         // A task that was entered meanwhile may have found the poller taken.
-        self.call_takers();
+        waits::call_takers(self);
         // After the lock is free: a follower that has this count finds it so.
         self.count_hand_over();
         // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a sleeper and

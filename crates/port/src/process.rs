@@ -18,9 +18,11 @@ use crate::redirect::Later;
 use crate::relay::Relays;
 use crate::rows::Rows;
 use crate::turns::Turns;
+use crate::unbound;
 use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
 use crate::vine::Vines;
+use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
 use handfast_layout::{bell, counters};
@@ -259,7 +261,7 @@ impl Process {
         self.raise_sets();
         for port in ports {
             port.nudge();
-            port.call_takers();
+            waits::call_takers(&port);
         }
     }
 
@@ -271,7 +273,7 @@ impl Process {
         self.raise_sets();
         if let Some(port) = self.port(receiver) {
             port.nudge();
-            port.call_takers();
+            waits::call_takers(&port);
         }
     }
 
@@ -306,7 +308,7 @@ impl Process {
         // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
         // ports: rights end here.
         let free = self.unbound().first().copied();
-        free.inspect(|receiver| self.refuse_for(*receiver));
+        free.inspect(|receiver| unbound::refuse_for(self, *receiver));
         let mut ports = self.ports.write();
         let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
         if receiver >= bell::RECEIVERS as usize {

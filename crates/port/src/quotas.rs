@@ -102,7 +102,7 @@ pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Mi
     // The application's function: dropped without the lock.
     drop(old);
     for link in revoke::all_links(process) {
-        process.limit(&link);
+        limit(process, &link);
     }
     Ok(())
 }
@@ -161,27 +161,25 @@ impl InForce {
     }
 }
 
-impl Process {
-    fn quotas_of(&self) -> Arc<OfPeer> {
-        let quotas_of = self.quotas.0.read();
-        quotas_of.clone()
-    }
+fn quotas_of(process: &Process) -> Arc<OfPeer> {
+    let quotas_of = process.quotas.0.read();
+    quotas_of.clone()
+}
 
-    /// Sets the quotas of the peer of a link, and returns the function they come from.
-    pub(crate) fn limit(&self, link: &Link) -> Arc<OfPeer> {
-        let quotas_of = self.quotas_of();
-        // The application's: where it panics the usual ones stay.
-        if let Some(quotas) = crate::guest::guarded(|| quotas_of(&link.peer)) {
-            link.quotas.set(quotas);
-        }
-        quotas_of
+/// Sets the quotas of the peer of a link, and returns the function they come from.
+pub(crate) fn limit(process: &Process, link: &Link) -> Arc<OfPeer> {
+    let quotas_of = quotas_of(process);
+    // The application's: where it panics the usual ones stay.
+    if let Some(quotas) = crate::guest::guarded(|| quotas_of(&link.peer)) {
+        link.quotas.set(quotas);
     }
+    quotas_of
+}
 
-    /// As [`Self::limit`], if that has changed since.
-    pub(crate) fn limit_again(&self, link: &Link, last: &Arc<OfPeer>) {
-        if !Arc::ptr_eq(&self.quotas_of(), last) {
-            self.limit(link);
-        }
+/// As [`limit`], if that has changed since.
+pub(crate) fn limit_again(process: &Process, link: &Link, last: &Arc<OfPeer>) {
+    if !Arc::ptr_eq(&quotas_of(process), last) {
+        limit(process, link);
     }
 }
 
@@ -192,30 +190,28 @@ struct Heard {
     count: u32,
 }
 
-impl Link {
-    /// The peer has so many rights now. Under the lock of their table.
-    pub(crate) fn count_rights(&self, exports: &Exports) {
-        // The row of a link that has ended may be another's by now.
-        if !self.is_down() {
-            self.row.set(counters::RIGHTS, exports.used() as u64);
-        }
+/// The peer has so many rights now. Under the lock of their table.
+pub(crate) fn count_rights(link: &Link, exports: &Exports) {
+    // The row of a link that has ended may be another's by now.
+    if !link.is_down() {
+        link.row.set(counters::RIGHTS, exports.used() as u64);
     }
+}
 
-    /// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
-    pub(crate) fn heard_enough(&self, count: u32) -> Option<u64> {
-        let now_ns = clock::now_ns();
-        let mut heard = self.quotas.heard.lock();
-        if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
-            (heard.since_ns, heard.count) = (now_ns, 0);
-        }
-        heard.count = heard.count.saturating_add(count);
-        // Relaxed: a number.
-        if heard.count < self.quotas.per_window.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.row.add(counters::MUTED, 1);
-        Some(heard.since_ns + WINDOW_NS)
+/// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
+pub(crate) fn heard_enough(link: &Link, count: u32) -> Option<u64> {
+    let now_ns = clock::now_ns();
+    let mut heard = link.quotas.heard.lock();
+    if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
+        (heard.since_ns, heard.count) = (now_ns, 0);
     }
+    heard.count = heard.count.saturating_add(count);
+    // Relaxed: a number.
+    if heard.count < link.quotas.per_window.load(Ordering::Relaxed) {
+        return None;
+    }
+    link.row.add(counters::MUTED, 1);
+    Some(heard.since_ns + WINDOW_NS)
 }
 
 const WINDOWS_PER_S: u32 = 10;

@@ -9,7 +9,9 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
+use crate::unbound;
 use crate::users::{Foreign, Users};
+use crate::waits;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Bound as BoundName;
@@ -262,16 +264,16 @@ impl ReceiveRight {
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Result<T, ReceiveError> {
         self.check()?;
-        let Some(mut poller) = self.port.try_lock_or_miss() else {
+        let Some(mut poller) = waits::try_lock_or_miss(&self.port) else {
             return Err(ReceiveError::Empty);
         };
-        self.port.resume(&mut poller);
-        let request = match self.port.is_raised() {
-            true => self.port.look_long(&mut poller),
-            false => self.port.look(&mut poller),
+        waits::resume(&self.port, &mut poller);
+        let request = match waits::is_raised(&self.port) {
+            true => waits::look_long(&self.port, &mut poller),
+            false => waits::look(&self.port, &mut poller),
         };
-        if request.is_none() && self.port.has_descriptor() {
-            let rested = self.port.rest(poller, None, then);
+        if request.is_none() && waits::has_descriptor(&self.port) {
+            let rested = waits::rest(&self.port, poller, None, then);
             return rested.ok_or_else(|| self.port.why_empty());
         }
         let result = request.map(|request| then(&mut poller, request));
@@ -452,7 +454,7 @@ impl Drop for ReceiveRight {
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
         drop(self.port.take_rung());
-        process.watch_unbound();
+        unbound::watch_unbound(process);
         crate::guest::tell!(info, name = self.port.name, "unbound");
     }
 }

@@ -4,6 +4,7 @@
 use crate::error::{ReceiveError, SetError};
 use crate::receive::ReceiveRight;
 use crate::request::Request;
+use crate::waits;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use handfast_sys::BorrowedFd;
@@ -105,7 +106,7 @@ impl ReceiveRight {
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
     pub fn readiness(&self) -> Result<BorrowedFd<'_>, SetError> {
-        self.port().descriptor()
+        waits::descriptor(self.port())
     }
 }
 
@@ -118,31 +119,31 @@ impl Future for Receive<'_> {
         port.process.check()?;
         if let Some(number) = self.number.take() {
             // Called or not, it looks now.
-            port.leave_takers(number);
+            waits::leave_takers(port, number);
         }
         let guard = port.try_lock().or_else(|| {
-            self.number = Some(port.enter_takers(context.waker()));
-            port.try_lock_again()
+            self.number = Some(waits::enter_takers(port, context.waker()));
+            waits::try_lock_again(port)
         });
         let Some(mut poller) = guard else {
             return Poll::Pending;
         };
-        port.resume(&mut poller);
+        waits::resume(port, &mut poller);
         // As a thread before it sleeps; once, not at every wake-up.
         let found = match core::mem::replace(&mut self.has_looked, true) {
-            false => port.look_long(&mut poller),
-            true => port.look(&mut poller),
+            false => waits::look_long(port, &mut poller),
+            true => waits::look(port, &mut poller),
         };
         if let Some(request) = found {
             if let Some(number) = self.number.take() {
-                port.leave_takers(number);
+                waits::leave_takers(port, number);
             }
             port.leave(poller);
             return Poll::Ready(Ok(request));
         }
         let entered = self.number.take();
-        let number = entered.unwrap_or_else(|| port.enter_takers(context.waker()));
-        match port.rest(poller, Some(number), |_, request| request) {
+        let number = entered.unwrap_or_else(|| waits::enter_takers(port, context.waker()));
+        match waits::rest(port, poller, Some(number), |_, request| request) {
             Some(request) => Poll::Ready(Ok(request)),
             None => {
                 self.number = Some(number);
@@ -158,7 +159,7 @@ impl Drop for Receive<'_> {
             return;
         }
         if let Some(number) = self.number.take() {
-            self.right.port().taker_gone(number);
+            waits::taker_gone(self.right.port(), number);
         }
     }
 }

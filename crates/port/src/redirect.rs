@@ -2,8 +2,12 @@
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
+use crate::door;
+use crate::give_back;
 use crate::introduce::claim_freely;
 use crate::link::{Link, Outgoing};
+use crate::loops;
+use crate::notice;
 use crate::paths::Held;
 use crate::process::Process;
 use crate::rank;
@@ -301,7 +305,7 @@ pub(crate) fn hear_moved(
     }
     match way_to(process, exporter, port) {
         Some(with) => redirect(process, (link, name), &with),
-        None => process.seek(link, exporter, name),
+        None => door::seek(process, link, exporter, name),
     }
     Ok(())
 }
@@ -309,7 +313,7 @@ pub(crate) fn hear_moved(
 /// The link with the new home of a port, if there is one. To this process itself there always is.
 fn way_to(process: &Arc<Process>, exporter: [u8; 20], port: u32) -> Option<Held> {
     if exporter[..16] == process.incarnation {
-        return process.loop_to(receiver_of(port)).ok();
+        return loops::loop_to(process, receiver_of(port)).ok();
     }
     unused::hold_link(process, |with| with.is_with(exporter))
 }
@@ -357,7 +361,7 @@ pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
                     put_off(process, &link, name);
                 }
             }
-            None => process.seek(&link, exporter, name),
+            None => door::seek(process, &link, exporter, name),
         }
     }
     !switches(process).is_empty()
@@ -382,7 +386,7 @@ fn switch(
         return Switched::Done;
     };
     let switched = switch_to(process, &moved, (link, name, old_port), with);
-    link.dropped(process, name, 0);
+    give_back::dropped(link, process, name, 0);
     switched
 }
 
@@ -444,10 +448,10 @@ fn switch_to(
     }
     drop(lanes);
     link.disturb();
-    link.move_deaths(old_port, (with, new_port));
+    notice::move_deaths(link, old_port, (with, new_port));
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
-    let uses = link.uses_of(receiver);
+    let uses = give_back::uses_of(link, receiver);
     if link.imports().moved(name, &uses) {
         process.schedule(Timer::Releases);
     }

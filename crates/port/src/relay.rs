@@ -173,58 +173,56 @@ pub(crate) struct Relays {
     again: bool,
 }
 
-impl Process {
-    pub(crate) fn relays(&self) -> MutexGuard<'_, Relays, rank::Relays> {
-        self.relays.lock()
-    }
+pub(crate) fn relays(process: &Process) -> MutexGuard<'_, Relays, rank::Relays> {
+    process.relays.lock()
+}
 
-    /// Waits for an answer from here on.
-    pub(crate) fn add_relay(self: &Arc<Self>, relay: Relay) {
-        self.relays().waiting.push(relay);
-        // The answer may have come before the keeper knew of the relay.
-        self.relay();
-    }
+/// Waits for an answer from here on.
+pub(crate) fn add_relay(process: &Arc<Process>, relay: Relay) {
+    relays(process).waiting.push(relay);
+    // The answer may have come before the keeper knew of the relay.
+    self::relay(process);
+}
 
-    /// Passes on the answers that have come, unless another thread is at it: then that does, or the
-    /// keeper.
-    pub(crate) fn relay(self: &Arc<Self>) {
-        let mut waiting = {
-            let mut relays = self.relays();
-            if relays.is_looking {
-                relays.again = true;
-                return;
+/// Passes on the answers that have come, unless another thread is at it: then that does, or the
+/// keeper.
+pub(crate) fn relay(process: &Arc<Process>) {
+    let mut waiting = {
+        let mut relays = relays(process);
+        if relays.is_looking {
+            relays.again = true;
+            return;
+        }
+        relays.is_looking = true;
+        core::mem::take(&mut relays.waiting)
+    };
+    let mut ended = Vec::new();
+    let mut place = 0;
+    while let Some(relay) = waiting.get_mut(place) {
+        let answer = match relay.look(process) {
+            Seen::Nothing => {
+                place += 1;
+                continue;
             }
-            relays.is_looking = true;
-            core::mem::take(&mut relays.waiting)
+            Seen::Answer(message) => Ok(message),
+            Seen::Lost(why) => Err(why),
         };
-        let mut ended = Vec::new();
-        let mut place = 0;
-        while let Some(relay) = waiting.get_mut(place) {
-            let answer = match relay.look(self) {
-                Seen::Nothing => {
-                    place += 1;
-                    continue;
-                }
-                Seen::Answer(message) => Ok(message),
-                Seen::Lost(why) => Err(why),
-            };
-            ended.push((waiting.swap_remove(place), answer));
-        }
-        if waiting.iter().any(|relay| relay.piece.is_some()) {
-            self.schedule(Timer::Relays);
-        }
-        let again = {
-            let mut relays = self.relays();
-            relays.waiting.append(&mut waiting);
-            relays.is_looking = false;
-            core::mem::take(&mut relays.again)
-        };
-        if again {
-            self.attention.raise();
-        }
-        for (relay, answer) in ended {
-            relay.end(answer);
-        }
+        ended.push((waiting.swap_remove(place), answer));
+    }
+    if waiting.iter().any(|relay| relay.piece.is_some()) {
+        process.schedule(Timer::Relays);
+    }
+    let again = {
+        let mut relays = relays(process);
+        relays.waiting.append(&mut waiting);
+        relays.is_looking = false;
+        core::mem::take(&mut relays.again)
+    };
+    if again {
+        process.attention.raise();
+    }
+    for (relay, answer) in ended {
+        relay.end(answer);
     }
 }
 

@@ -6,7 +6,9 @@
 //! first announces that it has begun, and then looks at the tables one by one, so it finds each right in one of them,
 //! or is seen.
 
+use crate::introduce;
 use crate::link::{Link, UNSAID_MAX};
+use crate::notice;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
@@ -66,7 +68,7 @@ impl ReceiveRight {
     /// ```
     pub fn revoke(&self, badge: u64) {
         if self.check().is_ok() {
-            self.port().revoke(badge, None);
+            revoke_those(self.port(), badge, None);
         }
     }
 
@@ -76,7 +78,7 @@ impl ReceiveRight {
     /// the holder has ended: its rights ended with the link.
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         if self.check().is_ok() {
-            self.port().revoke(badge, Some(holder));
+            revoke_those(self.port(), badge, Some(holder));
         }
     }
 }
@@ -134,52 +136,49 @@ pub(crate) fn all_links(process: &Process) -> Vec<Arc<Link>> {
     links.iter().flatten().cloned().chain(ended).collect()
 }
 
-impl Port {
-    fn revoke(&self, badge: u64, from: Option<Holder>) {
-        let process = &self.process;
-        let target = (self.id, badge);
-        let mut links = all_links(process).into_iter();
-        let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
-        if let Some(None) = holder {
-            return;
-        }
-        let holder = holder.flatten();
-        let one = revoking(process);
-        let recipient = holder.as_ref().map(|link| link.identity());
-        let own = {
-            let mut own = self.notices.own();
-            // Under the lock: see `OwnRight::home`.
-            count_revocation(process);
-            let known = holder.is_none().then(|| own.remove(&badge)).flatten();
-            let known = known.and_then(|known| known.upgrade());
-            known.inspect(|own| own.revoke())
-        };
-        let provided = process
-            .provisions()
-            .revoke(recipient, |(of, _)| (of.port, of.badge) == target);
-        let ended = own
-            .iter()
-            .map(|own| own.is_watched())
-            .chain(provided.iter().map(|(_, is_watched)| *is_watched));
-        let (mut ended, mut watched) = ended.fold((0, 0), |(ended, watched), is_watched| {
-            (ended + 1, watched + u32::from(is_watched))
-        });
-        // All there are now, after the count.
-        for link in all_links(process) {
-            let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
-            if holder.as_ref().is_none_or(is_of) {
-                let revoked = revoke(&link, process, target);
-                (ended, watched) = (ended + revoked.0, watched + revoked.1);
-            }
-        }
+fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
+    let process = &port.process;
+    let target = (port.id, badge);
+    let mut links = all_links(process).into_iter();
+    let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
+    if let Some(None) = holder {
+        return;
+    }
+    let holder = holder.flatten();
+    let one = revoking(process);
+    let recipient = holder.as_ref().map(|link| link.identity());
+    let own = {
+        let mut own = port.notices.own();
+        // Under the lock: see `OwnRight::home`.
         count_revocation(process);
-        drop(one);
-        if ended > 0 {
-            self.rights_ended(ended);
+        let known = holder.is_none().then(|| own.remove(&badge)).flatten();
+        let known = known.and_then(|known| known.upgrade());
+        known.inspect(|own| own.revoke())
+    };
+    let provided =
+        introduce::provisions(process).revoke(recipient, |(of, _)| (of.port, of.badge) == target);
+    let ended = own
+        .iter()
+        .map(|own| own.is_watched())
+        .chain(provided.iter().map(|(_, is_watched)| *is_watched));
+    let (mut ended, mut watched) = ended.fold((0, 0), |(ended, watched), is_watched| {
+        (ended + 1, watched + u32::from(is_watched))
+    });
+    // All there are now, after the count.
+    for link in all_links(process) {
+        let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
+        if holder.as_ref().is_none_or(is_of) {
+            let revoked = revoke(&link, process, target);
+            (ended, watched) = (ended + revoked.0, watched + revoked.1);
         }
-        if watched > 0 {
-            self.watched_ended([(badge, watched)]);
-        }
+    }
+    count_revocation(process);
+    drop(one);
+    if ended > 0 {
+        notice::rights_ended(port, ended);
+    }
+    if watched > 0 {
+        notice::watched_ended(port, [(badge, watched)]);
     }
 }
 
@@ -202,8 +201,8 @@ fn revoke(link: &Link, process: &Process, (port, badge): (u32, u64)) -> (u64, u3
     link.ended.fetch_add(1, Ordering::Release);
     if !revoked.handles.is_empty() {
         // A right that is being redeemed at present has its word after that.
-        let one = link.redeeming();
-        let words = link.claims().words_of(&revoked.handles);
+        let one = introduce::redeeming(link);
+        let words = introduce::claims(link).words_of(&revoked.handles);
         drop(one);
         say_revoked(link, process, revoked.handles.into_iter().chain(words));
     }
@@ -270,7 +269,7 @@ pub(crate) fn was_revoked(link: &Link, words: &[u32]) {
     }
     // A thread that sends through one of them, or waits for room, looks again.
     link.disturb();
-    link.tell_revoked_deaths(&news);
+    notice::tell_revoked_deaths(link, &news);
 }
 
 /// Whether a right of this process is known to be revoked.

@@ -3,7 +3,7 @@
 //! A call passes through [`SendRight::call`], [`SendRight::post`], `Producer::post`,
 //! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
 
-use crate::call::{Call, Ticket};
+use crate::call::Call;
 use crate::cancel::Watch;
 use crate::error::{RightError, SendError};
 use crate::link::{Link, Outgoing};
@@ -16,6 +16,7 @@ use crate::rank;
 use crate::reply_slot::ReplySlot;
 use crate::room::Waiting;
 use crate::served::{Shortcut, copy_into};
+use crate::slots::Ticket;
 use aside::Aside;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
@@ -40,8 +41,6 @@ mod post;
 mod slots;
 mod spread;
 mod waiting;
-
-pub(crate) use spread::Sent;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.

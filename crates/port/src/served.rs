@@ -8,6 +8,7 @@
 //! call.
 
 use crate::error::{BindError, DomainError, Exhausted, SendError};
+use crate::notice;
 use crate::notice::Notice;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -134,7 +135,7 @@ impl Drop for Served {
         let port = self.receive.port();
         port.process.tell_closing(port);
         let Notice::Dead(number) = STOP else { return };
-        (0..*self.workers.get_mut()).for_each(|_| port.tell_death(number));
+        (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));
     }
 }
 

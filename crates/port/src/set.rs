@@ -7,6 +7,7 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
+use crate::waits;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
@@ -207,7 +208,7 @@ impl WaitSet {
                 self.ports.retain(|of| *of != token);
                 self.next = 0;
                 // Its descriptor was not looked after here.
-                port.port().call_takers();
+                waits::call_takers(port.port());
                 Some(port)
             }
             Member::Descriptor(descriptor, _) => {
@@ -256,7 +257,7 @@ impl WaitSet {
         for token in &self.ports {
             if let Member::Port(port) = &self.members[token.0 as usize] {
                 let port = port.port();
-                port.resume(&mut port.lock());
+                waits::resume(port, &mut port.lock());
             }
         }
         let over = self.process.check();

@@ -3,6 +3,13 @@
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use handfast_layout::link::{LANES, REPLIES};
 
+/// The reply slot of a call, and its generation there; for another message, its position in the lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Ticket {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
 /// Our side of a reply slot. The slot's current call writes it; claims happen under its lane's
 /// lock.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 //! came with them end.
 
 use crate::adopt::{Whom, adopt};
+use crate::introduce::provide;
 use crate::link::Link;
 use crate::message::Message;
 use crate::poller::{wake_caller, wake_producer};
@@ -53,7 +54,9 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
                 wake_caller(link, slot);
             }
             Kind::CONTROL => {
-                if let Err(fault) = link.hear_said(process, (header, message.bytes()), None) {
+                if let Err(fault) =
+                    provide::hear_said(link, process, (header, message.bytes()), None)
+                {
                     link.poison(fault);
                     process.attention.raise();
                     break;
@@ -70,62 +73,58 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
     }
 }
 
-impl Process {
-    /// A port has been dropped: the keeper refuses what still comes for it.
-    pub(crate) fn watch_unbound(&self) {
-        let until_ns = clock::ticks_ns() + LATE_NS;
-        // Relaxed: the keeper finds it at its next turn, which this asks for.
-        self.unbound_until_ns.store(until_ns, Ordering::Relaxed);
-        self.schedule(Timer::DroppedPorts);
-    }
+/// A port has been dropped: the keeper refuses what still comes for it.
+pub(crate) fn watch_unbound(process: &Process) {
+    let until_ns = clock::ticks_ns() + LATE_NS;
+    // Relaxed: the keeper finds it at its next turn, which this asks for.
+    process.unbound_until_ns.store(until_ns, Ordering::Relaxed);
+    process.schedule(Timer::DroppedPorts);
+}
 
-    /// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
-    pub(crate) fn refuse_unbound(self: &Arc<Self>) -> bool {
-        // Relaxed: as in `watch_unbound`.
-        if self.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
-            return false;
-        }
-        // No port is bound meanwhile.
-        let _binding = self.binding.lock();
-        for receiver in self.unbound() {
-            self.refuse_for(receiver);
-        }
-        true
+/// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
+pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
+    // Relaxed: as in `watch_unbound`.
+    if process.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
+        return false;
     }
+    // No port is bound meanwhile.
+    let _binding = process.binding.lock();
+    for receiver in process.unbound() {
+        refuse_for(process, receiver);
+    }
+    true
+}
 
-    /// Refuses messages that wait for a receiver without a port: a new port is empty. The caller holds the lock of the
-    /// bound ports.
-    pub(crate) fn refuse_for(self: &Arc<Self>, receiver: u32) {
-        for link in self.live_links() {
-            link.refuse_lanes(self, receiver);
-        }
+/// Refuses messages that wait for a receiver without a port: a new port is empty. The caller holds the lock of the
+/// bound ports.
+pub(crate) fn refuse_for(process: &Arc<Process>, receiver: u32) {
+    for link in process.live_links() {
+        refuse_lanes(&link, process, receiver);
     }
 }
 
-impl Link {
-    fn refuse_lanes(self: &Arc<Self>, process: &Arc<Process>, receiver: u32) {
-        if self.is_cut() {
+fn refuse_lanes(link: &Arc<Link>, process: &Arc<Process>, receiver: u32) {
+    if link.is_cut() {
+        return;
+    }
+    bell::take_lanes(&link.region, link.calls.other(), receiver, |lane| {
+        if !link.leads_to(lane, receiver) {
             return;
         }
-        bell::take_lanes(&self.region, self.calls.other(), receiver, |lane| {
-            if !self.leads_to(lane, receiver) {
-                return;
-            }
-            // As where a receiver hears of a lane first. One of another receiver is the peer's fault,
-            // which that will find.
-            let _ = self.incoming.own(lane, receiver);
-        });
-        for lane in 0..LANES {
-            if self.incoming.owner(lane) != Some(receiver) {
-                continue;
-            }
-            // No port is bound meanwhile, so no receiver takes the consumer.
-            self.with_consumer(lane, |consumer| {
-                refuse_waiting(process, self, consumer);
-                if consumer.publish_head(&self.region) {
-                    wake_producer(self, consumer.place());
-                }
-            });
+        // As where a receiver hears of a lane first. One of another receiver is the peer's fault,
+        // which that will find.
+        let _ = link.incoming.own(lane, receiver);
+    });
+    for lane in 0..LANES {
+        if link.incoming.owner(lane) != Some(receiver) {
+            continue;
         }
+        // No port is bound meanwhile, so no receiver takes the consumer.
+        link.with_consumer(lane, |consumer| {
+            refuse_waiting(process, link, consumer);
+            if consumer.publish_head(&link.region) {
+                wake_producer(link, consumer.place());
+            }
+        });
     }
 }

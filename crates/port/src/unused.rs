@@ -10,10 +10,12 @@
 //! ```
 
 use crate::link::Link;
+use crate::link::lanes::Sent;
 use crate::link::usage::state;
+use crate::loops;
+use crate::paths;
 use crate::paths::Held;
 use crate::process::Process;
-use crate::send::Sent;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
@@ -32,11 +34,11 @@ pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
     }
     #[cfg(test)]
     tests::between();
-    if link.is_loop() {
+    if loops::is_loop(link) {
         return end_loop(process, link);
     }
     if link.usage.turn((state::ASKED, state::USED)) {
-        return process.say(link, ControlMessage::Free);
+        return paths::say(process, link, ControlMessage::Free);
     }
     if !link.usage.is_granted() {
         is_gone(process, link);
@@ -132,7 +134,7 @@ pub(crate) fn leave(process: &Process, link: &Link) -> bool {
     }
     // It is not the peer that goes.
     link.death_notices().clear();
-    process.say(link, ControlMessage::Unused);
+    paths::say(process, link, ControlMessage::Unused);
     false
 }
 
@@ -143,11 +145,11 @@ pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
     let is_over = cut_off(process, link);
     // A peer that asks reads the answer; one that does not hears only of the end of the use.
     if !is_over && !link.is_behind() {
-        process.say(link, ControlMessage::Used);
+        paths::say(process, link, ControlMessage::Used);
         if !link.usage.is_used() {
             // Since the look; it may have been said before that.
             link.usage.turn((state::ASKED, state::USED));
-            process.say(link, ControlMessage::Free);
+            paths::say(process, link, ControlMessage::Free);
         }
     }
     is_over

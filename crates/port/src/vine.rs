@@ -324,13 +324,11 @@ impl Waits {
     }
 }
 
-impl Process {
-    /// The peer of some link has no right to `port` with `badge` any more.
-    pub(crate) fn vine_ended(&self, port: u32, badge: u64) {
-        if let Some(vine) = self.vines.get()
-            && vine.port.id == port
-        {
-            vine.ended(badge);
-        }
+/// The peer of some link has no right to `port` with `badge` any more.
+pub(crate) fn vine_ended(process: &Process, port: u32, badge: u64) {
+    if let Some(vine) = process.vines.get()
+        && vine.port.id == port
+    {
+        vine.ended(badge);
     }
 }

@@ -74,263 +74,261 @@ impl Waits {
     }
 }
 
-impl Port {
-    /// A task waits from now on.
-    pub(crate) fn enter_takers(&self, waker: &Waker) -> u64 {
-        let waker = waker.clone();
-        // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
-        let mut state = self.waits.state();
-        // Relaxed: a thread that lets go of the poller looks at the list as well, or passes the fence of
-        // `try_lock_again`.
-        self.followers.fetch_add(1, Ordering::Relaxed);
-        state.takers.enter(waker)
-    }
+/// A task waits from now on.
+pub(crate) fn enter_takers(port: &Port, waker: &Waker) -> u64 {
+    let waker = waker.clone();
+    // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
+    let mut state = port.waits.state();
+    // Relaxed: a thread that lets go of the poller looks at the list as well, or passes the fence of
+    // `try_lock_again`.
+    port.followers.fetch_add(1, Ordering::Relaxed);
+    state.takers.enter(waker)
+}
 
-    /// Whether it had been called. A taker that has left already is ignored.
-    pub(crate) fn leave_takers(&self, number: u64) -> bool {
-        let mut state = self.waits.state();
-        let left = state.takers.leave(number);
-        if let Left::Waiting(Some(_)) = left {
-            self.followers.fetch_sub(1, Ordering::Relaxed);
-        }
-        // Without the lock: a waker is the application's, and may be the last to hold a task that waits here.
-        drop(state);
-        matches!(left, Left::Called)
+/// Whether it had been called. A taker that has left already is ignored.
+pub(crate) fn leave_takers(port: &Port, number: u64) -> bool {
+    let mut state = port.waits.state();
+    let left = state.takers.leave(number);
+    if let Left::Waiting(Some(_)) = left {
+        port.followers.fetch_sub(1, Ordering::Relaxed);
     }
+    // Without the lock: a waker is the application's, and may be the last to hold a task that waits here.
+    drop(state);
+    matches!(left, Left::Called)
+}
 
-    /// A task goes without a look.
-    pub(crate) fn taker_gone(&self, number: u64) {
-        let is_called = self.leave_takers(number);
-        let (is_last, threads) = {
-            let state = self.waits.state();
-            let is_last = state.takers.waiting() == 0 && !state.takers.is_called();
-            (is_last, self.has_threads(&state))
-        };
-        // Another looks in its place; or threads, which no ring for tasks wakes.
-        if is_called || is_last && threads {
-            self.hand_over();
-        }
+/// A task goes without a look.
+pub(crate) fn taker_gone(port: &Port, number: u64) {
+    let is_called = leave_takers(port, number);
+    let (is_last, threads) = {
+        let state = port.waits.state();
+        let is_last = state.takers.waiting() == 0 && !state.takers.is_called();
+        (is_last, has_threads(port, &state))
+    };
+    // Another looks in its place; or threads, which no ring for tasks wakes.
+    if is_called || is_last && threads {
+        port.hand_over();
     }
+}
 
-    /// Whether threads sleep here. E7 hand-over: ordered by the fence of the asking thread.
-    fn has_threads(&self, state: &State) -> bool {
-        let flag = usize::from(self.waits.flag.get().is_some());
-        let own = state.takers.waiting() + flag;
-        // Relaxed: as in `leave`. Changes with the list under the lock, but for threads.
-        self.followers.load(Ordering::Relaxed) as usize > own
+/// Whether threads sleep here. E7 hand-over: ordered by the fence of the asking thread.
+fn has_threads(port: &Port, state: &State) -> bool {
+    let flag = usize::from(port.waits.flag.get().is_some());
+    let own = state.takers.waiting() + flag;
+    // Relaxed: as in `leave`. Changes with the list under the lock, but for threads.
+    port.followers.load(Ordering::Relaxed) as usize > own
+}
+
+/// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
+pub(crate) fn call_takers(port: &Port) -> Called {
+    // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
+    let mut state = port.waits.state();
+    if let Some(flag) = port.waits.flag.get()
+        && (!state.is_up || state.is_missed)
+    {
+        flag.raise();
+        (state.is_up, state.is_missed) = (true, false);
     }
-
-    /// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
-    pub(crate) fn call_takers(&self) -> Called {
-        // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
-        let mut state = self.waits.state();
-        if let Some(flag) = self.waits.flag.get()
-            && (!state.is_up || state.is_missed)
-        {
-            flag.raise();
-            (state.is_up, state.is_missed) = (true, false);
-        }
-        if state.due_ns.take().is_some() {
-            state.called_ns = Some(clock::ticks_ns());
-        }
-        let waker = state.takers.call();
-        if waker.is_some() {
-            self.followers.fetch_sub(1, Ordering::Relaxed);
-        }
-        let called = Called {
-            task: state.takers.is_called(),
-            threads: self.has_threads(&state),
-        };
-        drop(state);
-        waker.map(Woken::Own).map(wake).unwrap_or_default();
-        called
+    if state.due_ns.take().is_some() {
+        state.called_ns = Some(clock::ticks_ns());
     }
-
-    /// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
-    /// of others: so each port looks whether its announcement has been taken.
-    fn rung(&self, link: &Link, receiver: u32) {
-        let sleep = bell_layout::bell(self.receiver) + bell_layout::SLEEP;
-        let groups = self.process.groups.all();
-        // Relaxed: a hint; a receiver whose ring came needs none.
-        let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
-        // Another user's processes take no announcement.
-        let has_rung = || match link.group.is_foreign {
-            true => bell::link_rang(&link.region, link.calls.other(), self.receiver),
-            false => groups
-                .iter()
-                .any(|group| !group.is_foreign && is_taken(group)),
-        };
-        if self.receiver != receiver && !has_rung() {
-            return;
-        }
-        for group in groups.iter().filter(|group| group.is_foreign) {
-            // In their place, so that they do not ring again. E15: before the list of wakers.
-            word::withdraw(&group.bells, sleep);
-        }
-        let called = self.call_takers();
-        // A readable descriptor does not mean that a thread looks; nor does waking the sleepers in the bells. A thread that
-        // is only about to sleep is no follower yet.
-        if !called.task && (called.threads || self.receiver == receiver) {
-            self.nudge();
-        }
+    let waker = state.takers.call();
+    if waker.is_some() {
+        port.followers.fetch_sub(1, Ordering::Relaxed);
     }
+    let called = Called {
+        task: state.takers.is_called(),
+        threads: has_threads(port, &state),
+    };
+    drop(state);
+    waker.map(Woken::Own).map(wake).unwrap_or_default();
+    called
+}
 
-    /// After a look that found nothing, of a task that has been entered, or where there is a descriptor: has
-    /// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
-    /// through `then`; the task waits no more then.
-    pub(crate) fn rest<T>(
-        &self,
-        mut poller: Guard<'_, Poller, rank::Poller>,
-        number: Option<u64>,
-        then: impl FnOnce(&mut Poller, Request) -> T,
-    ) -> Option<T> {
-        self.lower();
-        for _ in 0..RESTS {
-            if poller.prepare_sleep(word::DESCRIPTOR) {
-                if let Some(sleep_ns) = poller.sleep_ns_max() {
-                    self.call_in(sleep_ns);
-                }
-                return None;
+/// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
+/// of others: so each port looks whether its announcement has been taken.
+fn rung_at(port: &Port, link: &Link, receiver: u32) {
+    let sleep = bell_layout::bell(port.receiver) + bell_layout::SLEEP;
+    let groups = port.process.groups.all();
+    // Relaxed: a hint; a receiver whose ring came needs none.
+    let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
+    // Another user's processes take no announcement.
+    let has_rung = || match link.group.is_foreign {
+        true => bell::link_rang(&link.region, link.calls.other(), port.receiver),
+        false => groups
+            .iter()
+            .any(|group| !group.is_foreign && is_taken(group)),
+    };
+    if port.receiver != receiver && !has_rung() {
+        return;
+    }
+    for group in groups.iter().filter(|group| group.is_foreign) {
+        // In their place, so that they do not ring again. E15: before the list of wakers.
+        word::withdraw(&group.bells, sleep);
+    }
+    let called = call_takers(port);
+    // A readable descriptor does not mean that a thread looks; nor does waking the sleepers in the bells. A thread that
+    // is only about to sleep is no follower yet.
+    if !called.task && (called.threads || port.receiver == receiver) {
+        port.nudge();
+    }
+}
+
+/// After a look that found nothing, of a task that has been entered, or where there is a descriptor: has
+/// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
+/// through `then`; the task waits no more then.
+pub(crate) fn rest<T>(
+    port: &Port,
+    mut poller: Guard<'_, Poller, rank::Poller>,
+    number: Option<u64>,
+    then: impl FnOnce(&mut Poller, Request) -> T,
+) -> Option<T> {
+    lower(port);
+    for _ in 0..RESTS {
+        if poller.prepare_sleep(word::DESCRIPTOR) {
+            if let Some(sleep_ns) = poller.sleep_ns_max() {
+                call_in(port, sleep_ns);
             }
-            if let Some(request) = self.look(&mut poller) {
-                if let Some(number) = number {
-                    self.leave_takers(number);
-                }
-                let result = then(&mut poller, request);
-                self.leave(poller);
-                return Some(result);
+            return None;
+        }
+        if let Some(request) = look(port, &mut poller) {
+            if let Some(number) = number {
+                leave_takers(port, number);
             }
-        }
-        // Calls a waiter that looks again: this task, or the loop.
-        self.leave(poller);
-        None
-    }
-
-    /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
-    /// most.
-    fn call_in(&self, sleep_ns: u64) {
-        // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
-        let mut state = self.waits.state();
-        state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
-        state.called_ns = None;
-        drop(state);
-        self.process.schedule_in(Timer::Receivers, sleep_ns);
-    }
-
-    /// Before a look without a thread that has slept.
-    pub(crate) fn resume(&self, poller: &mut Poller) {
-        poller.refresh();
-        poller.hear_foreign_all();
-        poller.resume(|| self.waits.state().called_ns.take());
-    }
-
-    /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
-    fn call_due(&self, now_ns: u64) -> Option<u64> {
-        let due_ns = self.waits.state().due_ns?;
-        if now_ns < due_ns {
-            return Some(due_ns - now_ns);
-        }
-        self.hand_over();
-        None
-    }
-
-    fn lower(&self) {
-        let mut state = self.waits.state();
-        state.is_missed = false;
-        if core::mem::take(&mut state.is_up)
-            && let Some(flag) = self.waits.flag.get()
-        {
-            flag.lower();
+            let result = then(&mut poller, request);
+            port.leave(poller);
+            return Some(result);
         }
     }
+    // Calls a waiter that looks again: this task, or the loop.
+    port.leave(poller);
+    None
+}
 
-    /// Whether there is a descriptor and it is readable.
-    pub(crate) fn is_raised(&self) -> bool {
-        self.has_descriptor() && self.waits.state().is_up
+/// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
+/// most.
+fn call_in(port: &Port, sleep_ns: u64) {
+    // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
+    let mut state = port.waits.state();
+    state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
+    state.called_ns = None;
+    drop(state);
+    port.process.schedule_in(Timer::Receivers, sleep_ns);
+}
+
+/// Before a look without a thread that has slept.
+pub(crate) fn resume(port: &Port, poller: &mut Poller) {
+    poller.refresh();
+    poller.hear_foreign_all();
+    poller.resume(|| port.waits.state().called_ns.take());
+}
+
+/// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
+fn call_due_at(port: &Port, now_ns: u64) -> Option<u64> {
+    let due_ns = port.waits.state().due_ns?;
+    if now_ns < due_ns {
+        return Some(due_ns - now_ns);
     }
+    port.hand_over();
+    None
+}
 
-    /// Takes what is there, for a task or a loop.
-    pub(crate) fn look(&self, poller: &mut Poller) -> Option<Request> {
-        let request = Self::try_take(poller)?;
-        if let Some(since_ns) = poller.waits_since_ns.take() {
-            let stamp = bell_layout::bell(self.receiver) + bell_layout::STAMP;
-            let groups = poller.groups();
-            let posted = groups.iter();
-            let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
-            let posted = posted.filter(|after_ns| *after_ns > 0).min();
-            let elapsed_ns = clock::now_ns().saturating_sub(since_ns);
-            if let Some(waiter) = &mut poller.waiter {
-                waiter.learn(posted.map_or(elapsed_ns, |ns| ns.min(elapsed_ns)));
-            }
+fn lower(port: &Port) {
+    let mut state = port.waits.state();
+    state.is_missed = false;
+    if core::mem::take(&mut state.is_up)
+        && let Some(flag) = port.waits.flag.get()
+    {
+        flag.lower();
+    }
+}
+
+/// Whether there is a descriptor and it is readable.
+pub(crate) fn is_raised(port: &Port) -> bool {
+    has_descriptor(port) && port.waits.state().is_up
+}
+
+/// Takes what is there, for a task or a loop.
+pub(crate) fn look(port: &Port, poller: &mut Poller) -> Option<Request> {
+    let request = Port::try_take(poller)?;
+    if let Some(since_ns) = poller.waits_since_ns.take() {
+        let stamp = bell_layout::bell(port.receiver) + bell_layout::STAMP;
+        let groups = poller.groups();
+        let posted = groups.iter();
+        let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
+        let posted = posted.filter(|after_ns| *after_ns > 0).min();
+        let elapsed_ns = clock::now_ns().saturating_sub(since_ns);
+        if let Some(waiter) = &mut poller.waiter {
+            waiter.learn(posted.map_or(elapsed_ns, |ns| ns.min(elapsed_ns)));
         }
-        Some(request)
     }
+    Some(request)
+}
 
-    /// As [`Self::look`], by the port's strategy as far as that is without sleep.
-    pub(crate) fn look_long(&self, poller: &mut Poller) -> Option<Request> {
-        for _ in 0..poller.first_looks().max(1) {
-            if let Some(request) = self.look(poller) {
-                return Some(request);
-            }
-        }
-        self.renew_waiter(poller);
-        let mut waiter = poller.waiter.take()?;
-        poller.waits_since_ns = Some(clock::now_ns());
-        let mut place = Spinning {
-            poller,
-            found: None,
-        };
-        if waiter.spin_briefly(&mut place) {
-            place.poller.waits_since_ns = None;
-        }
-        let found = place.found;
-        poller.waiter = Some(waiter);
-        found
-    }
-
-    /// The port's descriptor, made when first asked for.
-    pub(crate) fn descriptor(&self) -> Result<BorrowedFd<'_>, SetError> {
-        let mut state = self.waits.state();
-        if self.waits.flag.get().is_none() {
-            let flag = Flag::new().map_err(|errno| Resource::of("eventfd", errno))?;
-            // There may be something.
-            flag.raise();
-            state.is_up = true;
-            self.followers.fetch_add(1, Ordering::Relaxed);
-            // No other thread sets the flag: under the lock.
-            let _ = self.waits.flag.set(flag);
-        }
-        drop(state);
-        match self.waits.flag.get() {
-            Some(flag) => Ok(flag.as_fd()),
-            None => unreachable!("it is never taken out"),
+/// As [`look`], by the port's strategy as far as that is without sleep.
+pub(crate) fn look_long(port: &Port, poller: &mut Poller) -> Option<Request> {
+    for _ in 0..poller.first_looks().max(1) {
+        if let Some(request) = look(port, poller) {
+            return Some(request);
         }
     }
-
-    pub(crate) fn has_descriptor(&self) -> bool {
-        self.waits.flag.get().is_some()
+    port.renew_waiter(poller);
+    let mut waiter = poller.waiter.take()?;
+    poller.waits_since_ns = Some(clock::now_ns());
+    let mut place = Spinning {
+        poller,
+        found: None,
+    };
+    if waiter.spin_briefly(&mut place) {
+        place.poller.waits_since_ns = None;
     }
+    let found = place.found;
+    poller.waiter = Some(waiter);
+    found
+}
 
-    /// As [`Self::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
-    /// now calls when it lets go.
-    pub(crate) fn try_lock_again(&self) -> Option<Guard<'_, Poller, rank::Poller>> {
-        // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
-        // the holder sees that a thread waits, or the poller is free.
-        futex::fence_own_threads();
-        self.try_lock()
+/// The port's descriptor, made when first asked for.
+pub(crate) fn descriptor(port: &Port) -> Result<BorrowedFd<'_>, SetError> {
+    let mut state = port.waits.state();
+    if port.waits.flag.get().is_none() {
+        let flag = Flag::new().map_err(|errno| Resource::of("eventfd", errno))?;
+        // There may be something.
+        flag.raise();
+        state.is_up = true;
+        port.followers.fetch_add(1, Ordering::Relaxed);
+        // No other thread sets the flag: under the lock.
+        let _ = port.waits.flag.set(flag);
     }
+    drop(state);
+    match port.waits.flag.get() {
+        Some(flag) => Ok(flag.as_fd()),
+        None => unreachable!("it is never taken out"),
+    }
+}
 
-    /// As [`Self::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
-    /// free.
-    pub(crate) fn try_lock_or_miss(&self) -> Option<Guard<'_, Poller, rank::Poller>> {
-        self.try_lock().or_else(|| {
-            if !self.has_descriptor() {
-                return None;
-            }
-            self.waits.state().is_missed = true;
-            self.try_lock_again()
-        })
-    }
+pub(crate) fn has_descriptor(port: &Port) -> bool {
+    port.waits.flag.get().is_some()
+}
+
+/// As [`Self::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
+/// now calls when it lets go.
+pub(crate) fn try_lock_again(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
+    // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
+    // the holder sees that a thread waits, or the poller is free.
+    futex::fence_own_threads();
+    port.try_lock()
+}
+
+/// As [`Self::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
+/// free.
+pub(crate) fn try_lock_or_miss(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
+    port.try_lock().or_else(|| {
+        if !has_descriptor(port) {
+            return None;
+        }
+        port.waits.state().is_missed = true;
+        try_lock_again(port)
+    })
 }
 
 /// The poller at which a task or a loop spins.
@@ -356,21 +354,21 @@ impl Place for Spinning<'_> {
     }
 }
 
-impl Process {
-    /// Keeper: messages that wait for the rights they name, at ports where no thread waits, have waited long enough.
-    /// Returns how long until the next ones have.
-    pub(crate) fn call_due(&self) -> Option<u64> {
-        let ports = self.all_ports();
-        let due = ports.iter().map(|port| port.call_due(clock::ticks_ns()));
-        due.flatten().min()
-    }
+/// Keeper: messages that wait for the rights they name, at ports where no thread waits, have waited long enough.
+/// Returns how long until the next ones have.
+pub(crate) fn call_due(process: &Process) -> Option<u64> {
+    let ports = process.all_ports();
+    let due = ports
+        .iter()
+        .map(|port| call_due_at(port, clock::ticks_ns()));
+    due.flatten().min()
+}
 
-    /// Keeper: a peer has rung for the port at `receiver`, if there is one.
-    pub(crate) fn rung(&self, link: &Link, receiver: u32) {
-        // Relaxed: a port missed here has been rung for.
-        let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
-        for port in self.ports(|port| port.receiver == receiver || has_waits(port)) {
-            port.rung(link, receiver);
-        }
+/// Keeper: a peer has rung for the port at `receiver`, if there is one.
+pub(crate) fn rung(process: &Process, link: &Link, receiver: u32) {
+    // Relaxed: a port missed here has been rung for.
+    let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
+    for port in process.ports(|port| port.receiver == receiver || has_waits(port)) {
+        rung_at(&port, link, receiver);
     }
 }

@@ -48,186 +48,187 @@ const DISCARD_LOOK: Duration = Duration::from_micros(50);
 /// message names: more than a socket holds, which is some 280 unless the system is told otherwise.
 pub(super) const UNHEARD_MAX: usize = 1024;
 
-impl Link {
-    pub(crate) fn inbox(&self) -> MutexGuard<'_, Inbox, rank::Inbox> {
-        self.under_way.inbox.lock()
-    }
+pub(crate) fn inbox(link: &Link) -> MutexGuard<'_, Inbox, rank::Inbox> {
+    link.under_way.inbox.lock()
+}
 
-    /// Keeper: takes the next message of the control socket. Descriptors for messages have been put where
-    /// receivers look for them. Never waits for a receiver that reads.
-    pub(crate) fn hear(&self, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
-        let mut inbox = self.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
-        if let Some((message, fd)) = inbox.unheard.pop_front() {
-            inbox.unheard_bytes.shrink(message.len() as u64);
-            bytes[..message.len()].copy_from_slice(&message);
-            return Ok((message.len(), fd));
-        }
-        self.read(&mut inbox, bytes)
+/// Keeper: takes the next message of the control socket. Descriptors for messages have been put where
+/// receivers look for them. Never waits for a receiver that reads.
+pub(crate) fn hear(link: &Link, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
+    let mut inbox = link.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
+    if let Some((message, fd)) = inbox.unheard.pop_front() {
+        inbox.unheard_bytes.shrink(message.len() as u64);
+        bytes[..message.len()].copy_from_slice(&message);
+        return Ok((message.len(), fd));
     }
+    read(link, &mut inbox, bytes)
+}
 
-    /// Whether there are messages for the keeper that no event tells of.
-    pub(crate) fn has_unheard(&self) -> bool {
-        !self.inbox().unheard.is_empty()
-    }
+/// Whether there are messages for the keeper that no event tells of.
+pub(crate) fn has_unheard(link: &Link) -> bool {
+    !inbox(link).unheard.is_empty()
+}
 
-    /// The link has been cut: no message of its peer is received any more.
-    pub(crate) fn close_unclaimed(&self) {
-        let mut inbox = self.inbox();
-        inbox.unclaimed.clear();
-        inbox.borrowed.clear();
-    }
+/// The link has been cut: no message of its peer is received any more.
+pub(crate) fn close_unclaimed(link: &Link) {
+    let mut inbox = inbox(link);
+    inbox.unclaimed.clear();
+    inbox.borrowed.clear();
+}
 
-    /// Reads one message, with the descriptors that belong to its kind. None is closed by this thread.
-    fn read(
-        &self,
-        inbox: &mut Inbox,
-        bytes: &mut [u8],
-    ) -> Result<(usize, Option<Foreign>), Unheard> {
-        let fault = |rule| Unheard::Fault(Fault { rule, offset: 0 });
-        // Acquire: pairs with the Release of the thread that has taken the message away.
-        if self.under_way.discarding.load(Ordering::Acquire) {
-            let since_ns = clock::now_ns().saturating_sub(inbox.discarding_since_ns);
-            return Err(match since_ns > DISCARD_NS_MAX {
-                true => fault(Rule::ControlDescriptor),
-                false => Unheard::Busy,
-            });
-        }
-        let received =
-            socket::receive_expected(&self.socket, bytes, descriptors_of).map_err(Unheard::Os)?;
-        let bytes = &bytes[..received.len_bytes];
-        let fds = received
-            .fds
-            .into_iter()
-            .map(|fd| self.socket.charged_beside(fd));
-        let mut fds: Vec<_> = fds.collect();
-        let came = fds.len();
-        // Descriptors that the peer's user may not have are lost; if they are not closed in time, either, the
-        // link is cut.
-        let is_refused = received.is_short || fds.iter().any(Option::is_none);
-        let has_room = !is_refused || !self.socket.users().is_backed_up(self.peer.uid);
-        if received.is_surplus || !has_room {
-            let rule = bytes.first().and_then(|kind| rule_of(*kind));
-            return Err(fault(
-                rule.filter(is_of_parts).unwrap_or(Rule::ControlDescriptor),
-            ));
-        }
-        if received.is_short {
-            self.discard(inbox);
-        }
-        let rule_of_parts = |kind| rule_of(kind).filter(is_of_parts);
-        match ControlMessage::parse(bytes) {
-            Ok(Some(ControlMessage::Descriptors(sent))) => {
-                let arrived = inbox.arrive(sent, fds, received.is_short);
-                arrived.map_err(fault)?;
-                Ok((bytes.len(), None))
-            }
-            Ok(Some(ControlMessage::Arena(told))) => {
-                let fd = fds.pop().flatten();
-                let is_short = received.is_short || came > 0 && fd.is_none();
-                hear_of_arena(&mut inbox.borrowed, told, (fd.as_ref(), is_short)).map_err(fault)?;
-                // A memory file, which closes at once.
-                drop(fd.map(Foreign::into_inner));
-                Ok((bytes.len(), None))
-            }
-            Err(Malformed { kind }) if let Some(rule) = rule_of_parts(kind) => Err(fault(rule)),
-            // Without room for its descriptor a message is lost, and only that.
-            _ if received.is_short || fds.iter().any(Option::is_none) => {
-                Err(Unheard::Os(Errno::MFILE))
-            }
-            _ => Ok((bytes.len(), fds.pop().flatten())),
-        }
-    }
-
-    /// Has the peer's user take away the next message, whose descriptors have no room here: taking it closes
-    /// them.
-    fn discard(&self, inbox: &mut Inbox) {
-        inbox.discarding_since_ns = clock::now_ns();
-        let discarding = self.under_way.discarding.clone();
-        discarding.store(true, Ordering::Release);
-        let socket = self.socket.clone();
-        self.socket.users().expend(self.peer.uid, move || {
-            let _ = socket::discard(&socket);
-            // Release: a thread that sees this reads the next message.
-            discarding.store(false, Ordering::Release);
+/// Reads one message, with the descriptors that belong to its kind. None is closed by this thread.
+fn read(
+    link: &Link,
+    inbox: &mut Inbox,
+    bytes: &mut [u8],
+) -> Result<(usize, Option<Foreign>), Unheard> {
+    let fault = |rule| Unheard::Fault(Fault { rule, offset: 0 });
+    // Acquire: pairs with the Release of the thread that has taken the message away.
+    if link.under_way.discarding.load(Ordering::Acquire) {
+        let since_ns = clock::now_ns().saturating_sub(inbox.discarding_since_ns);
+        return Err(match since_ns > DISCARD_NS_MAX {
+            true => fault(Rule::ControlDescriptor),
+            false => Unheard::Busy,
         });
     }
+    let received =
+        socket::receive_expected(&link.socket, bytes, descriptors_of).map_err(Unheard::Os)?;
+    let bytes = &bytes[..received.len_bytes];
+    let fds = received
+        .fds
+        .into_iter()
+        .map(|fd| link.socket.charged_beside(fd));
+    let mut fds: Vec<_> = fds.collect();
+    let came = fds.len();
+    // Descriptors that the peer's user may not have are lost; if they are not closed in time, either, the
+    // link is cut.
+    let is_refused = received.is_short || fds.iter().any(Option::is_none);
+    let has_room = !is_refused || !link.socket.users().is_backed_up(link.peer.uid);
+    if received.is_surplus || !has_room {
+        let rule = bytes.first().and_then(|kind| rule_of(*kind));
+        return Err(fault(
+            rule.filter(is_of_parts).unwrap_or(Rule::ControlDescriptor),
+        ));
+    }
+    if received.is_short {
+        discard(link, inbox);
+    }
+    let rule_of_parts = |kind| rule_of(kind).filter(is_of_parts);
+    match ControlMessage::parse(bytes) {
+        Ok(Some(ControlMessage::Descriptors(sent))) => {
+            let arrived = inbox.arrive(sent, fds, received.is_short);
+            arrived.map_err(fault)?;
+            Ok((bytes.len(), None))
+        }
+        Ok(Some(ControlMessage::Arena(told))) => {
+            let fd = fds.pop().flatten();
+            let is_short = received.is_short || came > 0 && fd.is_none();
+            hear_of_arena(&mut inbox.borrowed, told, (fd.as_ref(), is_short)).map_err(fault)?;
+            // A memory file, which closes at once.
+            drop(fd.map(Foreign::into_inner));
+            Ok((bytes.len(), None))
+        }
+        Err(Malformed { kind }) if let Some(rule) = rule_of_parts(kind) => Err(fault(rule)),
+        // Without room for its descriptor a message is lost, and only that.
+        _ if received.is_short || fds.iter().any(Option::is_none) => Err(Unheard::Os(Errno::MFILE)),
+        _ => Ok((bytes.len(), fds.pop().flatten())),
+    }
+}
 
-    /// Reads the control socket until the descriptors that a received message names are found: they were sent
-    /// before. Messages for the keeper are kept for it. `fault`: the rule that the peer has broken otherwise.
-    pub(crate) fn read_until<'a, T>(
-        &'a self,
-        process: &Process,
-        mut inbox: MutexGuard<'a, Inbox, rank::Inbox>,
-        fault: Fault,
-        mut find: impl FnMut(&mut Inbox) -> Option<T>,
-    ) -> Result<(T, MutexGuard<'a, Inbox, rank::Inbox>), Fault> {
-        let mut looks = UNHEARD_MAX;
-        let patience_ns = match self.group.is_foreign {
-            true => DISCARD_WAIT_NS_MAX,
-            false => DISCARD_NS_MAX,
-        };
-        let deadline_ns = clock::now_ns() + patience_ns;
-        loop {
-            if let Some(found) = find(&mut inbox) {
-                return Ok((found, inbox));
-            }
-            looks -= 1;
-            if looks == 0 || inbox.unheard.len() >= UNHEARD_MAX {
+/// Has the peer's user take away the next message, whose descriptors have no room here: taking it closes
+/// them.
+fn discard(link: &Link, inbox: &mut Inbox) {
+    inbox.discarding_since_ns = clock::now_ns();
+    let discarding = link.under_way.discarding.clone();
+    discarding.store(true, Ordering::Release);
+    let socket = link.socket.clone();
+    link.socket.users().expend(link.peer.uid, move || {
+        let _ = socket::discard(&socket);
+        // Release: a thread that sees this reads the next message.
+        discarding.store(false, Ordering::Release);
+    });
+}
+
+/// Reads the control socket until the descriptors that a received message names are found: they were sent
+/// before. Messages for the keeper are kept for it. `fault`: the rule that the peer has broken otherwise.
+pub(crate) fn read_until<'a, T>(
+    link: &'a Link,
+    process: &Process,
+    mut inbox: MutexGuard<'a, Inbox, rank::Inbox>,
+    fault: Fault,
+    mut find: impl FnMut(&mut Inbox) -> Option<T>,
+) -> Result<(T, MutexGuard<'a, Inbox, rank::Inbox>), Fault> {
+    let mut looks = UNHEARD_MAX;
+    let patience_ns = match link.group.is_foreign {
+        true => DISCARD_WAIT_NS_MAX,
+        false => DISCARD_NS_MAX,
+    };
+    let deadline_ns = clock::now_ns() + patience_ns;
+    loop {
+        if let Some(found) = find(&mut inbox) {
+            return Ok((found, inbox));
+        }
+        looks -= 1;
+        if looks == 0 || inbox.unheard.len() >= UNHEARD_MAX {
+            return Err(fault);
+        }
+        if !read_one(link, process, &mut inbox, fault)? {
+            if clock::now_ns() >= deadline_ns {
                 return Err(fault);
             }
-            if !self.read_one(process, &mut inbox, fault)? {
-                if clock::now_ns() >= deadline_ns {
-                    return Err(fault);
-                }
-                looks += 1;
-                drop(inbox);
-                std::thread::sleep(DISCARD_LOOK);
-                inbox = self.inbox();
-            }
+            looks += 1;
+            drop(inbox);
+            std::thread::sleep(DISCARD_LOOK);
+            inbox = self::inbox(link);
         }
     }
+}
 
-    /// Whether there was nothing in the way. Out of line: its buffer is large.
-    #[cold]
-    fn read_one(&self, process: &Process, inbox: &mut Inbox, fault: Fault) -> Result<bool, Fault> {
-        let mut bytes = [0; CONTROL_BYTES_MAX];
-        match self.read(inbox, &mut bytes) {
-            Ok((1.., _)) if rule_of(bytes[0]).as_ref().is_some_and(is_of_parts) => Ok(true),
-            Ok((len_bytes @ 1.., fd)) => {
-                let grown = inbox.unheard_bytes.grow(len_bytes as u64);
-                grown.map_err(|_| Rule::Unread.broken())?;
-                inbox.unheard.push_back((bytes[..len_bytes].to_vec(), fd));
-                process.attention.raise();
-                Ok(true)
-            }
-            // A peer that has gone resets the connection, which is said once, before what it sent.
-            Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => Ok(true),
-            Err(Unheard::Busy) => Ok(false),
-            Err(Unheard::Fault(fault)) => Err(fault),
-            Ok((0, _)) | Err(Unheard::Os(_)) => Err(fault),
+/// Whether there was nothing in the way. Out of line: its buffer is large.
+#[cold]
+fn read_one(
+    link: &Link,
+    process: &Process,
+    inbox: &mut Inbox,
+    fault: Fault,
+) -> Result<bool, Fault> {
+    let mut bytes = [0; CONTROL_BYTES_MAX];
+    match read(link, inbox, &mut bytes) {
+        Ok((1.., _)) if rule_of(bytes[0]).as_ref().is_some_and(is_of_parts) => Ok(true),
+        Ok((len_bytes @ 1.., fd)) => {
+            let grown = inbox.unheard_bytes.grow(len_bytes as u64);
+            grown.map_err(|_| Rule::Unread.broken())?;
+            inbox.unheard.push_back((bytes[..len_bytes].to_vec(), fd));
+            process.attention.raise();
+            Ok(true)
         }
+        // A peer that has gone resets the connection, which is said once, before what it sent.
+        Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => Ok(true),
+        Err(Unheard::Busy) => Ok(false),
+        Err(Unheard::Fault(fault)) => Err(fault),
+        Ok((0, _)) | Err(Unheard::Os(_)) => Err(fault),
     }
+}
 
-    /// Takes the descriptor that a received message names; `None` when there was no room for it in
-    /// this process. A system call for each control message that the keeper has not read yet;
-    /// never blocks.
-    pub(crate) fn claim_descriptor(
-        &self,
-        process: &Process,
-        number: u32,
-    ) -> Result<Option<Foreign>, Fault> {
-        let fault = Rule::Descriptor.broken();
-        let (_, mut inbox) = self.read_until(process, self.inbox(), fault, |inbox| {
-            inbox.has_arrived(number).then_some(())
-        })?;
-        let place = inbox.unclaimed.iter().position(|(of, _)| *of == number);
-        let (_, fd) = inbox.unclaimed.swap_remove(place.ok_or(fault)?);
-        inbox.claimed = inbox.claimed.wrapping_add(1);
-        // Relaxed: as where it is read. The peer sends no more on its strength than there is room for.
-        let at = self.calls.other().claimed();
-        self.region.store(at, inbox.claimed, Ordering::Relaxed);
-        Ok(fd)
-    }
+/// Takes the descriptor that a received message names; `None` when there was no room for it in
+/// this process. A system call for each control message that the keeper has not read yet;
+/// never blocks.
+pub(crate) fn claim_descriptor(
+    link: &Link,
+    process: &Process,
+    number: u32,
+) -> Result<Option<Foreign>, Fault> {
+    let fault = Rule::Descriptor.broken();
+    let (_, mut inbox) = read_until(link, process, inbox(link), fault, |inbox| {
+        inbox.has_arrived(number).then_some(())
+    })?;
+    let place = inbox.unclaimed.iter().position(|(of, _)| *of == number);
+    let (_, fd) = inbox.unclaimed.swap_remove(place.ok_or(fault)?);
+    inbox.claimed = inbox.claimed.wrapping_add(1);
+    // Relaxed: as where it is read. The peer sends no more on its strength than there is room for.
+    let at = link.calls.other().claimed();
+    link.region.store(at, inbox.claimed, Ordering::Relaxed);
+    Ok(fd)
 }
 
 impl Inbox {

@@ -1,5 +1,6 @@
 use super::inbox::UNHEARD_MAX;
 use super::*;
+use crate::descriptors::inbox;
 use crate::lifecycle;
 use crate::link::Parts;
 use crate::peer_bells::PeerBells;
@@ -92,9 +93,9 @@ fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
     send(&peer, 2, &[peer.as_fd()]);
     socket::send(&peer, &[200, 3], &[]).unwrap();
     for number in [2, 0, 1] {
-        let claimed = link.claim_descriptor(&process, number);
+        let claimed = inbox::claim_descriptor(&link, &process, number);
         assert!(matches!(claimed, Ok(Some(_))), "{number}");
-        let again = link.claim_descriptor(&process, number);
+        let again = inbox::claim_descriptor(&link, &process, number);
         assert!(again.is_err(), "{number}, twice");
     }
     let claimed = link
@@ -103,10 +104,10 @@ fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
     assert_eq!(claimed, 3);
     let mut bytes = [0; CONTROL_BYTES_MAX];
     for number in 1..4 {
-        assert!(matches!(link.hear(&mut bytes), Ok((2, _))));
+        assert!(matches!(inbox::hear(&link, &mut bytes), Ok((2, _))));
         assert_eq!(bytes[1], number);
     }
-    let nothing = link.hear(&mut bytes);
+    let nothing = inbox::hear(&link, &mut bytes);
     assert!(matches!(nothing, Err(Unheard::Os(Errno::AGAIN))));
 }
 
@@ -125,7 +126,7 @@ fn the_keeper_is_told_of_what_others_have_read() {
     socket::send(&peer, &closed.encode(), &[]).unwrap();
     send(&peer, 0, &[peer.as_fd()]);
     assert!(link.failure(port).is_none());
-    assert!(link.claim_descriptor(&process, 0).is_ok());
+    assert!(inbox::claim_descriptor(&link, &process, 0).is_ok());
     assert!(handfast_testing::within_patience(|| link
         .failure(port)
         .is_some()));
@@ -139,18 +140,21 @@ fn numbers_go_round() {
     link.region
         .store(Side::Connector.claimed(), u32::MAX - 3, Ordering::Relaxed);
     let fds = [peer.as_fd(); 4];
-    assert_eq!(link.send_descriptors(&fds).ok(), Some(u32::MAX - 1));
+    assert_eq!(
+        send_descriptors(&link, &fds).ok(),
+        Some(u32::MAX - 1)
+    );
     assert_eq!(*link.under_way.sent.lock(), 2);
     // The same as received.
-    link.inbox().arrived = u32::MAX - 1;
+    inbox::inbox(&link).arrived = u32::MAX - 1;
     send(&peer, u32::MAX - 1, &fds);
     for number in [0, u32::MAX, 1, u32::MAX - 1] {
         assert!(matches!(
-            link.claim_descriptor(&process, number),
+            inbox::claim_descriptor(&link, &process, number),
             Ok(Some(_))
         ));
     }
-    assert!(link.claim_descriptor(&process, 2).is_err());
+    assert!(inbox::claim_descriptor(&link, &process, 2).is_err());
 }
 
 #[test]
@@ -167,8 +171,8 @@ fn a_search_among_messages_without_end_ends() {
         });
         let fault = loop {
             // None is there for a moment, at times.
-            match link.claim_descriptor(&process, 0) {
-                Err(fault) if link.inbox().unheard.len() >= UNHEARD_MAX => break fault,
+            match inbox::claim_descriptor(&link, &process, 0) {
+                Err(fault) if inbox::inbox(&link).unheard.len() >= UNHEARD_MAX => break fault,
                 claimed => assert!(claimed.is_err()),
             }
         };
@@ -185,7 +189,7 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     let (sent, other) = socket::pair().unwrap();
     send(&peer, 0, &[sent.as_fd()]);
     drop(sent);
-    assert!(link.claim_descriptor(&process, 7).is_err());
+    assert!(inbox::claim_descriptor(&link, &process, 7).is_err());
     assert!(!socket::is_closed(&other));
     link.poison(Rule::Descriptor.broken());
     process.end_link(&link);
@@ -201,7 +205,7 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
 #[test]
 fn a_receiver_waits_for_a_closing_thread_that_waits_for_a_processor() {
     let (process, link, peer) = link();
-    link.inbox().discarding_since_ns = clock::now_ns();
+    inbox::inbox(&link).discarding_since_ns = clock::now_ns();
     let discarding = link.under_way.discarding.clone();
     discarding.store(true, Ordering::Release);
     send(&peer, 0, &[peer.as_fd()]);
@@ -210,6 +214,9 @@ fn a_receiver_waits_for_a_closing_thread_that_waits_for_a_processor() {
         std::thread::sleep(Duration::from_millis(50));
         discarding.store(false, Ordering::Release);
     });
-    assert!(matches!(link.claim_descriptor(&process, 0), Ok(Some(_))));
+    assert!(matches!(
+        inbox::claim_descriptor(&link, &process, 0),
+        Ok(Some(_))
+    ));
     closes.join().unwrap();
 }

@@ -2,6 +2,7 @@
 //! is used is claimed when there is a lane.
 
 use super::Upgrade;
+use crate::door;
 use crate::introduce::claim_freely;
 use crate::link::Link;
 use crate::origin::Origin;
@@ -23,69 +24,67 @@ pub(crate) fn later(
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     let upgrade = Upgrade::new(process, link, (exporter, number));
-    process.waits_for_lane(&upgrade, port);
+    waits_for_lane(process, &upgrade, port);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
 
-impl Process {
-    /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
-    pub(super) fn waits_for_lane(&self, upgrade: &Arc<Upgrade>, port: u32) {
-        let Some(charge) = self.charge_stranger(&upgrade.introducer) else {
-            return upgrade.decline();
-        };
-        self.doors().waiting.for_lane(upgrade, port, charge);
-        // Relaxed: a use that does not see it is not the last one, or the right is of no use.
-        upgrade.is_late.store(true, Ordering::Relaxed);
-    }
+/// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
+pub(super) fn waits_for_lane(process: &Process, upgrade: &Arc<Upgrade>, port: u32) {
+    let Some(charge) = door::charge_stranger(process, &upgrade.introducer) else {
+        return upgrade.decline();
+    };
+    door::doors(process).waiting.for_lane(upgrade, port, charge);
+    // Relaxed: a use that does not see it is not the last one, or the right is of no use.
+    upgrade.is_late.store(true, Ordering::Relaxed);
+}
 
-    /// Keeper: claims those that have been used. They ask for lanes where there are none. Returns whether some are left that
-    /// could not be claimed yet.
-    pub(crate) fn claim_late(self: &Arc<Self>) -> bool {
-        let mut late = self.doors().waiting.take_late();
-        late.retain(|_, stranger| {
-            let upgrade = stranger.upgrade.upgrade();
-            upgrade.is_some_and(|upgrade| !self.has_claimed(&upgrade, stranger.port))
-        });
-        // Relaxed: as where it is set.
-        let is_used = |upgrade: Arc<Upgrade>| upgrade.is_used.load(Ordering::Relaxed);
-        let mut left = late.values();
-        let is_left = left.any(|stranger| stranger.upgrade.upgrade().is_some_and(is_used));
-        self.doors().waiting.put_back(late);
-        is_left
-    }
+/// Keeper: claims those that have been used. They ask for lanes where there are none. Returns whether some are left that
+/// could not be claimed yet.
+pub(crate) fn claim_late(process: &Arc<Process>) -> bool {
+    let mut late = door::doors(process).waiting.take_late();
+    late.retain(|_, stranger| {
+        let upgrade = stranger.upgrade.upgrade();
+        upgrade.is_some_and(|upgrade| !has_claimed(process, &upgrade, stranger.port))
+    });
+    // Relaxed: as where it is set.
+    let is_used = |upgrade: Arc<Upgrade>| upgrade.is_used.load(Ordering::Relaxed);
+    let mut left = late.values();
+    let is_left = left.any(|stranger| stranger.upgrade.upgrade().is_some_and(is_used));
+    door::doors(process).waiting.put_back(late);
+    is_left
+}
 
-    /// Whether a right has been claimed, or waits for something else now.
-    fn has_claimed(self: &Arc<Self>, upgrade: &Arc<Upgrade>, port: u32) -> bool {
-        // Relaxed: as where it is set.
-        if !upgrade.is_used.load(Ordering::Relaxed) {
-            return false;
+/// Whether a right has been claimed, or waits for something else now.
+fn has_claimed(process: &Arc<Process>, upgrade: &Arc<Upgrade>, port: u32) -> bool {
+    // Relaxed: as where it is set.
+    if !upgrade.is_used.load(Ordering::Relaxed) {
+        return false;
+    }
+    match unused::hold_link(process, |link| link.is_with(upgrade.exporter)) {
+        Some(with) => {
+            let number = (&*upgrade.introducer, upgrade.number);
+            let Some(right) = claim_freely(process, &with, port, number) else {
+                return false;
+            };
+            upgrade.is_late.store(false, Ordering::Relaxed);
+            upgrade.becomes(right);
         }
-        match unused::hold_link(self, |link| link.is_with(upgrade.exporter)) {
-            Some(with) => {
-                let number = (&*upgrade.introducer, upgrade.number);
-                let Some(right) = claim_freely(self, &with, port, number) else {
-                    return false;
-                };
-                upgrade.is_late.store(false, Ordering::Relaxed);
-                upgrade.becomes(right);
-            }
-            // The link has ended since.
-            None => {
-                // Before the question: an answer may have it wait for a lane again.
-                upgrade.is_late.store(false, Ordering::Relaxed);
-                match self.configuration.meets_strangers {
-                    true => self.ask_where(upgrade, port),
-                    false => upgrade.decline(),
-                }
+        // The link has ended since.
+        None => {
+            // Before the question: an answer may have it wait for a lane again.
+            upgrade.is_late.store(false, Ordering::Relaxed);
+            match process.configuration.meets_strangers {
+                true => door::ask_where(process, upgrade, port),
+                false => upgrade.decline(),
             }
         }
-        true
     }
+    true
+}
 
-    /// Keeper: a lane has come.
-    pub(crate) fn has_lane(&self) {
-        if self.doors().waiting.is_for_lanes() {
-            self.schedule_in(Timer::Claims, CAME_NS);
-        }
+/// Keeper: a lane has come.
+pub(crate) fn has_lane(process: &Process) {
+    if door::doors(process).waiting.is_for_lanes() {
+        process.schedule_in(Timer::Claims, CAME_NS);
     }
 }

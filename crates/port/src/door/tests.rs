@@ -1,11 +1,12 @@
 use super::*;
 use crate::descriptors::tests::link_of;
+use crate::door::later;
 use core::sync::atomic::Ordering;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
     let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64));
-    process.waits_for_lane(&upgrade, 1);
+    later::waits_for_lane(process, &upgrade, 1);
     // Not by the list: the keeper, which hears of other tests' links, has it for a moment now and then.
     let waits = upgrade.is_late.load(Ordering::Relaxed);
     kept.push(upgrade);
@@ -34,12 +35,12 @@ fn strangers_of_one_user_leave_room_for_those_of_others() {
 fn questions_of_one_peer_displace_none_of_others() {
     let (process, greedy, _peer) = link_of(4713);
     let (_, modest, _peer) = link_of(4714);
-    let awaited = |link: &Arc<Link>, exporter| process.doors().answered(exporter, link);
-    process.doors().awaits([0; 20], &modest);
+    let awaited = |link: &Arc<Link>, exporter| doors(&process).answered(exporter, link);
+    doors(&process).awaits([0; 20], &modest);
     for number in 0..2 * AWAITED_MAX as u32 {
         let mut exporter = [1; 20];
         exporter[..4].copy_from_slice(&number.to_le_bytes());
-        process.doors().awaits(exporter, &greedy);
+        doors(&process).awaits(exporter, &greedy);
     }
     let of_greedy = |doors: &Doors| {
         doors
@@ -48,7 +49,7 @@ fn questions_of_one_peer_displace_none_of_others() {
             .filter(|(_, serial)| *serial == greedy.serial)
             .count()
     };
-    assert!(of_greedy(&process.doors()) <= AWAITED_MAX + 1);
+    assert!(of_greedy(&doors(&process)) <= AWAITED_MAX + 1);
     assert!(awaited(&modest, [0; 20]));
 }
 
@@ -58,17 +59,17 @@ fn nobody_is_asked_for_a_door_who_has_ended() {
     let (process, link, _peer) = link_of(4715);
     process.links.lock().push(Some(link.clone()));
     let is_awaited = || {
-        let doors = process.doors();
+        let doors = doors(&process);
         doors
             .awaited
             .iter()
             .any(|(_, serial)| *serial == link.serial)
     };
-    process.doors().awaits([2; 20], &link);
+    doors(&process).awaits([2; 20], &link);
     assert!(is_awaited());
     process.end_link(&link);
     assert!(!is_awaited());
-    process.doors().awaits([3; 20], &link);
+    doors(&process).awaits([3; 20], &link);
     assert!(!is_awaited());
 }
 
@@ -81,7 +82,7 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
         .map(|number| Upgrade::new(&process, &link, ([9; 20], number)))
         .collect();
     let asks = upgrades.iter().map(|upgrade| {
-        let charge = process.charge_stranger(&link).expect("there is room");
+        let charge = charge_stranger(&process, &link).expect("there is room");
         doors.waiting.for_link(upgrade, (1, charge), true)
     });
     assert_eq!(asks.collect::<Vec<_>>(), [true, false, false]);
@@ -98,7 +99,7 @@ fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
     let (_, exporter, _peer) = link_of(4720);
     process.links.lock().push(Some(exporter.clone()));
     let asked = || {
-        let doors = process.doors();
+        let doors = doors(&process);
         let of_it = doors
             .asked
             .iter()
@@ -106,12 +107,12 @@ fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
         of_it.map(|asked| asked.token).collect::<Vec<_>>()
     };
     for _ in 0..100 {
-        process.ask_for_door(&recipient, exporter.identity());
+        ask_for_door(&process, &recipient, exporter.identity());
     }
     let first = asked();
     assert_eq!(first.len(), ASKED_OF_ONE_MAX);
-    process.pass_door_on(&exporter, first[0], None);
-    process.ask_for_door(&recipient, exporter.identity());
+    pass_door_on(&process, &exporter, first[0], None);
+    ask_for_door(&process, &recipient, exporter.identity());
     assert_eq!(asked().len(), ASKED_OF_ONE_MAX);
     assert_ne!(asked(), first);
     process.end_link(&exporter);
@@ -125,10 +126,10 @@ fn what_a_recipient_has_asked_goes_with_it() {
     let listed = |link: &Arc<Link>| process.links.lock().push(Some(link.clone()));
     listed(&exporter);
     let is_asked = || {
-        let doors = process.doors();
+        let doors = doors(&process);
         doors.asked.iter().any(|asked| asked.of == exporter.serial)
     };
-    process.ask_for_door(&recipient, exporter.identity());
+    ask_for_door(&process, &recipient, exporter.identity());
     assert!(is_asked());
     listed(&recipient);
     process.end_link(&recipient);

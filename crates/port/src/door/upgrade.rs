@@ -1,5 +1,7 @@
 //! A right that goes through the process that gave it, until there is a link with the exporter.
 
+use crate::door;
+use crate::introduce;
 use crate::link::Link;
 use crate::options::Options;
 use crate::process::Process;
@@ -99,8 +101,7 @@ impl Upgrade {
     pub(super) fn decline(&self) {
         // Relaxed: once, by whichever thread.
         if !self.is_declined.swap(true, Ordering::Relaxed) {
-            self.process
-                .decline(&self.introducer, self.exporter, self.number);
+            introduce::decline(&self.process, &self.introducer, self.exporter, self.number);
         }
     }
 }
@@ -109,7 +110,7 @@ impl Drop for Upgrade {
     fn drop(&mut self) {
         if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
         {
-            let waited = self.process.doors().waiting.remove(self);
+            let waited = door::doors(&self.process).waiting.remove(self);
             drop(waited);
             self.decline();
         }

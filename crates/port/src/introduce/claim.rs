@@ -1,5 +1,7 @@
 //! Rights that are named by words which the exporter learns by them: claimed, minted, attenuated.
 
+use crate::attenuate;
+use crate::introduce::provide;
 use crate::link::Link;
 use crate::origin::{Claimed, Origin};
 use crate::passing::Own;
@@ -86,7 +88,7 @@ fn claim_as(
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
     let own = Own::take(link).or_else(|| {
-        link.hear_claims();
+        attenuate::hear_claims(link);
         Own::take(link)
     })?;
     let Ok(word) = unused::change_imports(link, process, |imports| imports.claim(port)) else {
@@ -94,10 +96,7 @@ fn claim_as(
         return None;
     };
     let named = (by, own.word(), own.generation);
-    if link
-        .say_in_lane((lane, receiver), named, said(word), || true)
-        .is_none()
-    {
+    if provide::say_in_lane(link, (lane, receiver), named, said(word), || true).is_none() {
         unused::change_imports(link, process, |imports| imports.unclaim(word));
         redirect::drop_moved(link, core::iter::once(word));
         own.free();
@@ -109,6 +108,6 @@ fn claim_as(
     let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
     right.uses(lane);
     let claimed = Arc::new(Claimed::new(process, own));
-    link.awaits(&claimed);
+    attenuate::awaits(link, &claimed);
     Some(right.with_origin(Origin::Claimed(claimed)))
 }

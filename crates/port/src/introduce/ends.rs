@@ -1,5 +1,6 @@
 //! The ends of introducers and recipients, as their exporter hears of them.
 
+use crate::introduce;
 use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::process::Process;
@@ -8,55 +9,53 @@ use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
 use std::collections::HashMap;
 
-impl Process {
-    /// Keeper: a link has ended: ends the provisions to its peer, and by it.
-    pub(crate) fn end_introductions(&self, link: &Link) {
-        // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
-        let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
-        let unheard = core::mem::take(&mut *link.unheard());
-        for (exporter, number) in unheard {
-            // The peer has heard before of ports that have moved; if it is dead after all, their new homes see
-            // that.
-            let may_claim = !is_dead && number & OF_MOVED != 0;
-            if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
-                self.void(&exporter, number);
-            }
+/// Keeper: a link has ended: ends the provisions to its peer, and by it.
+pub(crate) fn end_introductions(process: &Process, link: &Link) {
+    // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
+    let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
+    let unheard = core::mem::take(&mut *introduce::unheard(link));
+    for (exporter, number) in unheard {
+        // The peer has heard before of ports that have moved; if it is dead after all, their new homes see
+        // that.
+        let may_claim = !is_dead && number & OF_MOVED != 0;
+        if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
+            introduce::void(process, &exporter, number);
         }
-        // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
-        for other in revoke::all_links(self) {
-            let mut unheard = other.unheard();
-            unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
-        }
-        let of = link.identity();
-        if self.find_link(|other| other.identity() == of).is_some() {
-            return;
-        }
-        let ended = self.provisions().ended(of, is_dead, clock::ticks_ns());
-        for target in ended {
-            self.ended(target);
-        }
-        self.schedule(Timer::Provisions);
     }
+    // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
+    for other in revoke::all_links(process) {
+        let mut unheard = introduce::unheard(&other);
+        unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
+    }
+    let of = link.identity();
+    if process.find_link(|other| other.identity() == of).is_some() {
+        return;
+    }
+    let ended = introduce::provisions(process).ended(of, is_dead, clock::ticks_ns());
+    for target in ended {
+        introduce::ended(process, target);
+    }
+    process.schedule(Timer::Provisions);
+}
 
-    /// Keeper: ends unclaimed provisions. Returns whether there will be more.
-    pub(crate) fn expire_provisions(&self) -> bool {
-        // The kernel is asked once for each: it may have ended, or was never visible from here. Another process
-        // may have its number by now: then the provision is waited for.
-        let mut known = HashMap::new();
-        let is_gone = |of: [u8; 20]| {
-            *known.entry(of).or_insert_with(|| {
-                let [.., a, b, c, d] = of;
-                let pidfd = process::pidfd(u32::from_le_bytes([a, b, c, d]));
-                pidfd.map_or_else(
-                    |errno| errno == Errno::SRCH,
-                    |pidfd| process::has_ended(&pidfd),
-                )
-            })
-        };
-        let expired = self.provisions().expire(clock::ticks_ns(), is_gone);
-        for target in expired {
-            self.ended(target);
-        }
-        self.provisions().has_mortal()
+/// Keeper: ends unclaimed provisions. Returns whether there will be more.
+pub(crate) fn expire_provisions(process: &Process) -> bool {
+    // The kernel is asked once for each: it may have ended, or was never visible from here. Another process
+    // may have its number by now: then the provision is waited for.
+    let mut known = HashMap::new();
+    let is_gone = |of: [u8; 20]| {
+        *known.entry(of).or_insert_with(|| {
+            let [.., a, b, c, d] = of;
+            let pidfd = process::pidfd(u32::from_le_bytes([a, b, c, d]));
+            pidfd.map_or_else(
+                |errno| errno == Errno::SRCH,
+                |pidfd| process::has_ended(&pidfd),
+            )
+        })
+    };
+    let expired = introduce::provisions(process).expire(clock::ticks_ns(), is_gone);
+    for target in expired {
+        introduce::ended(process, target);
     }
+    introduce::provisions(process).has_mortal()
 }

@@ -1,7 +1,12 @@
 //! Providing: the introducer says to the exporter which right another process may claim.
 
 use super::{CLAIM_MOVED_NS, CLAIM_NS, Named, OF_MOVED, UNHEARD_MAX};
+use crate::attenuate;
+use crate::introduce;
+use crate::introduce::ends;
 use crate::link::Link;
+use crate::moving;
+use crate::notice;
 use crate::port::Port;
 use crate::process::Process;
 use crate::revoke;
@@ -41,10 +46,16 @@ impl Provided {
         let lane = exporter.lane(receiver)?;
         // Behind a mark its name may mean nothing any more.
         let stays = || !right.has_moved();
-        exporter.say_in_lane((lane, receiver), (right.handle(), 0, 0), said, stays)?;
+        say_in_lane(
+            exporter,
+            (lane, receiver),
+            (right.handle(), 0, 0),
+            said,
+            stays,
+        )?;
         right.uses(lane);
         let exporter = exporter.clone();
-        let mut unheard = to.unheard();
+        let mut unheard = introduce::unheard(to);
         if unheard.len() == UNHEARD_MAX {
             unheard.pop_front();
         }
@@ -58,194 +69,203 @@ impl Provided {
 
     /// The recipient was not told.
     pub(crate) fn take_back(self, process: &Process) {
-        process.void(&self.exporter, self.number);
+        introduce::void(process, &self.exporter, self.number);
     }
 }
 
-impl Link {
-    /// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once, and `may` says
-    /// so under the lane's lock.
-    pub(crate) fn say_in_lane(
-        &self,
-        (lane, receiver): (u32, u32),
-        (word, reply, generation): (u32, u32, u32),
-        said: LaneControl,
-        may: impl FnOnce() -> bool,
-    ) -> Option<()> {
-        let header = Header {
-            kind: Kind::CONTROL,
-            port: word,
-            reply,
-            generation,
-            units: 0,
-            cpu: cpu::recent(),
-        };
-        let mut outgoing = self.lanes[lane as usize].lock();
-        if outgoing.leads_to != receiver || !may() {
-            return None;
-        }
-        let region = self.region.view();
-        let posted = outgoing.producer.post(&region, header, &said.encode());
-        // Its word may name a right to another port.
-        outgoing.named = outgoing.producer.position();
-        drop(outgoing);
-        posted.ok()?;
-        self.ring(lane, receiver);
-        Some(())
+/// Posts to a lane for `receiver`, by a right and with a reply right, if there is room at once, and `may` says
+/// so under the lane's lock.
+pub(crate) fn say_in_lane(
+    link: &Link,
+    (lane, receiver): (u32, u32),
+    (word, reply, generation): (u32, u32, u32),
+    said: LaneControl,
+    may: impl FnOnce() -> bool,
+) -> Option<()> {
+    let header = Header {
+        kind: Kind::CONTROL,
+        port: word,
+        reply,
+        generation,
+        units: 0,
+        cpu: cpu::recent(),
+    };
+    let mut outgoing = link.lanes[lane as usize].lock();
+    if outgoing.leads_to != receiver || !may() {
+        return None;
     }
+    let region = link.region.view();
+    let posted = outgoing.producer.post(&region, header, &said.encode());
+    // Its word may name a right to another port.
+    outgoing.named = outgoing.producer.position();
+    drop(outgoing);
+    posted.ok()?;
+    link.ring(lane, receiver);
+    Some(())
+}
 
-    /// Exporter: a statement in a lane of the peer's, to a port at which it is this late, or to a receiver where a
-    /// port has been.
-    pub(crate) fn hear_said(
-        self: &Arc<Self>,
-        process: &Process,
-        (header, bytes): (Header, &[u8]),
-        bound_now_ns: Option<u64>,
-    ) -> Result<(), Fault> {
-        let is_bound = bound_now_ns.is_some();
-        let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
-        match LaneControl::parse(bytes).ok_or(Rule::Introduction.broken())? {
-            LaneControl::Provide { number, recipient } => {
-                let number = (self.identity(), number);
-                let target = (header.port, now_ns, is_bound);
-                self.provide(process, number, recipient, target)?;
-                self.has_provided(process, number, recipient);
-                Ok(())
-            }
-            LaneControl::Attenuate { word, mask } => {
-                let claim = self.attenuated(process, header.port, (mask, bound_now_ns));
-                let claim = claim.ok_or(Rule::Introduction.broken())?;
-                self.answer_claim(claim, (header.reply, header.generation));
-                self.enter_claim(process, word, claim)?;
-                revoke::tell_if_revoked(self, process, word, claim);
-                Ok(())
-            }
-            // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
-            // port with it.
-            LaneControl::Mark { .. } if is_bound => Err(Rule::Introduction.broken()),
-            LaneControl::Mark { .. } => Ok(()),
-            LaneControl::Mint {
-                word,
-                badge,
-                permissions,
-            } => {
-                let claim = match self.own_port(process, header.port, now_ns)? {
-                    Some(port) => self
-                        .export(&port, Target::full(port.id, badge).attenuated(permissions))
-                        .map_or(Claim::Dead, Claim::Granted),
-                    None => Claim::Dead,
-                };
-                self.answer_claim(claim, (header.reply, header.generation));
-                self.enter_claim(process, word, claim)
-            }
-            LaneControl::Told { number } => {
-                let port = self.own_port(process, header.port, now_ns)?;
-                port.inspect(|port| port.tell_death(number));
-                Ok(())
-            }
-            LaneControl::Claim {
-                word,
-                number,
-                introducer,
-            } => {
-                let reply = (header.reply, header.generation);
-                let limit_ns = match number & OF_MOVED {
-                    0 => CLAIM_NS,
-                    _ => CLAIM_MOVED_NS,
-                };
-                let until_ns = now_ns + limit_ns;
-                let one = self.redeeming();
-                let claim = self.redeem(process, (introducer, number), (now_ns, until_ns, reply));
-                self.enter_claim(process, word, claim)?;
-                drop(one);
-                revoke::tell_if_revoked(self, process, word, claim);
-                self.granted_anew(process, claim);
-                Ok(())
-            }
+/// Exporter: a statement in a lane of the peer's, to a port at which it is this late, or to a receiver where a
+/// port has been.
+pub(crate) fn hear_said(
+    link: &Arc<Link>,
+    process: &Process,
+    (header, bytes): (Header, &[u8]),
+    bound_now_ns: Option<u64>,
+) -> Result<(), Fault> {
+    let is_bound = bound_now_ns.is_some();
+    let now_ns = bound_now_ns.unwrap_or_else(clock::ticks_ns);
+    match LaneControl::parse(bytes).ok_or(Rule::Introduction.broken())? {
+        LaneControl::Provide { number, recipient } => {
+            let number = (link.identity(), number);
+            let target = (header.port, now_ns, is_bound);
+            provide(link, process, number, recipient, target)?;
+            has_provided(link, process, number, recipient);
+            Ok(())
         }
-    }
-
-    /// Exporter: the port of a right that only its own process uses so: one that the peer has sent here.
-    fn own_port(
-        self: &Arc<Self>,
-        process: &Process,
-        name: Handle,
-        now_ns: u64,
-    ) -> Result<Option<Arc<Port>>, Fault> {
-        let Named::To(target) = self.named(process, name, now_ns) else {
-            return Err(Rule::Introduction.broken());
-        };
-        let port = process.port_by_id(target.port);
-        match port.as_ref().is_none_or(|port| self.has_sent(port)) {
-            true => Ok(port),
-            false => Err(Rule::Introduction.broken()),
+        LaneControl::Attenuate { word, mask } => {
+            let claim = attenuate::attenuated(link, process, header.port, (mask, bound_now_ns));
+            let claim = claim.ok_or(Rule::Introduction.broken())?;
+            introduce::answer_claim(link, claim, (header.reply, header.generation));
+            introduce::enter_claim(link, process, word, claim)?;
+            revoke::tell_if_revoked(link, process, word, claim);
+            Ok(())
         }
-    }
-
-    /// Exporter: the peer provides `recipient` with the right of this name.
-    fn provide(
-        self: &Arc<Self>,
-        process: &Process,
-        number: Number,
-        recipient: [u8; 20],
-        (name, now_ns, is_bound): (Handle, u64, bool),
-    ) -> Result<(), Fault> {
-        loop {
-            let revocations = revoke::revocations(process);
-            let target = match self.named(process, name, now_ns) {
-                Named::To(target) => process.added(target).then_some(target),
-                Named::Dead | Named::Revoked => None,
-                // A receiver has waited for these rights; where the port is gone, none waits.
-                Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
-                _ => return Err(Rule::Introduction.broken()),
+        // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
+        // port with it.
+        LaneControl::Mark { .. } if is_bound => Err(Rule::Introduction.broken()),
+        LaneControl::Mark { .. } => Ok(()),
+        LaneControl::Mint {
+            word,
+            badge,
+            permissions,
+        } => {
+            let claim = match own_port(link, process, header.port, now_ns)? {
+                Some(port) => notice::export(
+                    link,
+                    &port,
+                    Target::full(port.id, badge).attenuated(permissions),
+                )
+                .map_or(Claim::Dead, Claim::Granted),
+                None => Claim::Dead,
             };
-            #[cfg(test)]
-            super::tests::between();
-            let mut provisions = process.provisions();
-            // Under the lock: a revoking thread marks the right before looking here. As often as this
-            // process revokes something meanwhile.
-            if !revoke::has_revoked_since(process, revocations) {
-                let target = target.map(|target| (target, process.begins(target)));
-                let now_ns = clock::ticks_ns();
-                if target.is_none() {
-                    process.schedule(Timer::Provisions);
-                }
-                let recipient = (recipient, self.quotas.provisions());
-                let refused = provisions.provide_within(number, target, recipient, now_ns);
-                drop(provisions);
-                if let Some(target) = refused {
-                    process.ended(target);
-                }
-                return Ok(());
-            }
-            drop(provisions);
-            if let Some(target) = target {
-                process.ended((target, false));
-            }
+            introduce::answer_claim(link, claim, (header.reply, header.generation));
+            introduce::enter_claim(link, process, word, claim)
+        }
+        LaneControl::Told { number } => {
+            let port = own_port(link, process, header.port, now_ns)?;
+            port.inspect(|port| notice::tell_death(port, number));
+            Ok(())
+        }
+        LaneControl::Claim {
+            word,
+            number,
+            introducer,
+        } => {
+            let reply = (header.reply, header.generation);
+            let limit_ns = match number & OF_MOVED {
+                0 => CLAIM_NS,
+                _ => CLAIM_MOVED_NS,
+            };
+            let until_ns = now_ns + limit_ns;
+            let one = introduce::redeeming(link);
+            let claim = introduce::redeem(
+                link,
+                process,
+                (introducer, number),
+                (now_ns, until_ns, reply),
+            );
+            introduce::enter_claim(link, process, word, claim)?;
+            drop(one);
+            revoke::tell_if_revoked(link, process, word, claim);
+            introduce::granted_anew(link, process, claim);
+            Ok(())
         }
     }
+}
 
-    /// Exporter: a recipient may have claimed already what it has been provided with now.
-    fn has_provided(self: &Arc<Self>, process: &Process, number: Number, recipient: [u8; 20]) {
-        // A peer that sends nothing through it and waits for its name may have. A process has several links with itself.
-        let mut may_come = number.1 & OF_MOVED == 0;
-        for to in revoke::all_links(process) {
-            if to.is_with(recipient) && !to.is_down() {
-                may_come = true;
-                let waits = {
-                    let _one = to.redeeming();
-                    to.claims().waits_for(number)
-                };
-                waits.map(|word| to.look_at_claim(process, word, 0));
+/// Exporter: the port of a right that only its own process uses so: one that the peer has sent here.
+fn own_port(
+    link: &Arc<Link>,
+    process: &Process,
+    name: Handle,
+    now_ns: u64,
+) -> Result<Option<Arc<Port>>, Fault> {
+    let Named::To(target) = introduce::named(link, process, name, now_ns) else {
+        return Err(Rule::Introduction.broken());
+    };
+    let port = process.port_by_id(target.port);
+    match port
+        .as_ref()
+        .is_none_or(|port| moving::has_sent(link, port))
+    {
+        true => Ok(port),
+        false => Err(Rule::Introduction.broken()),
+    }
+}
+
+/// Exporter: the peer provides `recipient` with the right of this name.
+fn provide(
+    link: &Arc<Link>,
+    process: &Process,
+    number: Number,
+    recipient: [u8; 20],
+    (name, now_ns, is_bound): (Handle, u64, bool),
+) -> Result<(), Fault> {
+    loop {
+        let revocations = revoke::revocations(process);
+        let target = match introduce::named(link, process, name, now_ns) {
+            Named::To(target) => introduce::added(process, target).then_some(target),
+            Named::Dead | Named::Revoked => None,
+            // A receiver has waited for these rights; where the port is gone, none waits.
+            Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
+            _ => return Err(Rule::Introduction.broken()),
+        };
+        #[cfg(test)]
+        super::tests::between();
+        let mut provisions = introduce::provisions(process);
+        // Under the lock: a revoking thread marks the right before looking here. As often as this
+        // process revokes something meanwhile.
+        if !revoke::has_revoked_since(process, revocations) {
+            let target = target.map(|target| (target, introduce::begins(process, target)));
+            let now_ns = clock::ticks_ns();
+            if target.is_none() {
+                process.schedule(Timer::Provisions);
             }
+            let recipient = (recipient, link.quotas.provisions());
+            let refused = provisions.provide_within(number, target, recipient, now_ns);
+            drop(provisions);
+            if let Some(target) = refused {
+                introduce::ended(process, target);
+            }
+            return Ok(());
         }
-        if !may_come {
-            // Claimed by a link that has ended since.
-            process.forgo_provision(number, recipient);
+        drop(provisions);
+        if let Some(target) = target {
+            introduce::ended(process, (target, false));
         }
-        if self.is_down() {
-            // Left behind: its end has been told of.
-            process.end_introductions(self);
+    }
+}
+
+/// Exporter: a recipient may have claimed already what it has been provided with now.
+fn has_provided(link: &Arc<Link>, process: &Process, number: Number, recipient: [u8; 20]) {
+    // A peer that sends nothing through it and waits for its name may have. A process has several links with itself.
+    let mut may_come = number.1 & OF_MOVED == 0;
+    for to in revoke::all_links(process) {
+        if to.is_with(recipient) && !to.is_down() {
+            may_come = true;
+            let waits = {
+                let _one = introduce::redeeming(&to);
+                introduce::claims(&to).waits_for(number)
+            };
+            waits.map(|word| introduce::look_at_claim(&to, process, word, 0));
         }
+    }
+    if !may_come {
+        // Claimed by a link that has ended since.
+        introduce::forgo_provision(process, number, recipient);
+    }
+    if link.is_down() {
+        // Left behind: its end has been told of.
+        ends::end_introductions(process, link);
     }
 }

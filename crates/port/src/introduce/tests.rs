@@ -1,5 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link;
+use crate::introduce::provide;
+use crate::notice;
 use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
@@ -26,7 +28,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     process.links.lock().push(Some(link.clone()));
     let receive = crate::anonymous().unwrap();
     let port = receive.port().clone();
-    let handle = link.export(&port, Target::full(port.id, 5)).unwrap();
+    let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
     let (number, recipient) = (u64::from(port.id), [9; 20]);
     BETWEEN.set(Some(Box::new(move || receive.revoke(5))));
     let header = Header {
@@ -38,10 +40,8 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
         cpu: 0,
     };
     let said = LaneControl::Provide { number, recipient }.encode();
-    link.hear_said(&process, (header, &said), Some(0)).unwrap();
-    let redeemed = process
-        .provisions()
-        .redeem((link.identity(), number), recipient);
+    provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
+    let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
     assert!(matches!(redeemed, Redeemed::Dead | Redeemed::Revoked));
     process.end_link(&link);
 }
@@ -86,7 +86,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
         number,
         introducer,
     };
-    let heard = link.hear_said(&process, (header, &claim.encode()), Some(0));
+    let heard = provide::hear_said(&link, &process, (header, &claim.encode()), Some(0));
     heard.unwrap();
     let is_alone = || {
         let link = link.clone();
@@ -94,10 +94,17 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
         BETWEEN.set(Some(Box::new(look)));
     };
     is_alone();
-    assert!(matches!(link.named(&process, word, 0), Named::NotYet(_)));
+    assert!(matches!(
+        named(&link, &process, word, 0),
+        Named::NotYet(_)
+    ));
     assert!(BETWEEN.take().is_none(), "not looked at");
     is_alone();
-    assert!(link.unclaimed(&process, word).unwrap().is_none());
+    assert!(
+        unclaimed(&link, &process, word)
+            .unwrap()
+            .is_none()
+    );
     assert!(BETWEEN.take().is_none(), "not given back");
     process.end_link(&link);
 }

@@ -2,15 +2,24 @@
 
 use super::{Keeper, Turn};
 use crate::again;
+use crate::descriptors::inbox;
 use crate::descriptors::{Unheard, rule_of};
+use crate::door::{self, later};
+use crate::give_back;
+use crate::introduce;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::moving;
+use crate::paths;
 use crate::process::token;
+use crate::quotas;
 use crate::redirect;
+use crate::relay;
 use crate::revoke;
 use crate::spread;
 use crate::unused;
 use crate::users::Foreign;
+use crate::waits;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
 use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
@@ -28,7 +37,7 @@ impl Keeper {
     pub(super) fn listen_to_unheard(&mut self) {
         let unheard: Vec<_> = {
             let links = self.process.links.lock();
-            let has_unheard = |link: &&Arc<Link>| link.has_unheard();
+            let has_unheard = |link: &&Arc<Link>| inbox::has_unheard(link);
             let unheard = links.iter().flatten().filter(has_unheard);
             unheard.map(|link| link.serial).collect()
         };
@@ -40,7 +49,10 @@ impl Keeper {
                 hung_up: false,
             };
             self.listen(serial, event);
-            if self.link(serial).is_some_and(|link| link.has_unheard()) {
+            if self
+                .link(serial)
+                .is_some_and(|link| inbox::has_unheard(&link))
+            {
                 self.process.attention.raise();
             }
         }
@@ -59,7 +71,7 @@ impl Keeper {
         let mut count = 0;
         self.listen_to(&link, (event, turn), &mut count);
         self.spend(uid, turn);
-        if let Some(until_ns) = link.heard_enough(count) {
+        if let Some(until_ns) = quotas::heard_enough(&link, count) {
             self.mute(&link, until_ns);
         }
     }
@@ -68,7 +80,7 @@ impl Keeper {
         let serial = link.serial;
         let mut bytes = [0; CONTROL_BYTES_MAX];
         for _ in 0..CONTROL_BUDGET {
-            match link.hear(&mut bytes) {
+            match inbox::hear(link, &mut bytes) {
                 Ok((0, _)) => return self.end(serial),
                 Err(Unheard::Fault(fault)) => {
                     link.poison(fault);
@@ -129,8 +141,8 @@ impl Keeper {
             M::Ring { receiver } => {
                 link.wake_answered();
                 process.raise_sets();
-                process.rung(link, receiver.into());
-                process.relay();
+                waits::rung(process, link, receiver.into());
+                relay::relay(process);
             }
             M::ShowCounters => {
                 if !link.show_counters(process, true) {
@@ -155,12 +167,12 @@ impl Keeper {
             }
             M::LaneBack { lane } => {
                 link.hear_lane_back(lane)?;
-                process.has_lane();
+                later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
             M::Revoked { names } => revoke::hear_revoked(link, names),
             M::Spread { port, entries } => spread::hear_spread(link, port, entries)?,
-            M::Release { rights } => link.take_back(process, rights)?,
+            M::Release { rights } => give_back::take_back(link, process, rights)?,
             M::PathAsk { .. }
             | M::PathWant { .. }
             | M::PathGranted { .. }
@@ -168,7 +180,7 @@ impl Keeper {
             | M::PathReady { .. }
             | M::PathRefused { .. }
             | M::PathOver { .. }
-            | M::PathDrop { .. } => process.take_path_message(link, message)?,
+            | M::PathDrop { .. } => paths::take_path_message(process, link, message)?,
             // The first two were heard where they were read; and a link is made once.
             M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
             M::ProvisionVoid { .. }
@@ -198,19 +210,21 @@ impl Keeper {
         let process = &self.process;
         match message {
             M::ProvisionVoid { number } => {
-                process.take_back_provision((link.identity(), number));
+                introduce::take_back_provision(process, (link.identity(), number));
             }
-            M::Declined { number, exporter } => process.hear_declined(link, number, exporter),
-            M::DoorWhere { exporter } => process.ask_for_door(link, exporter),
-            M::DoorAsk { token } => process.show_door(link, token),
-            M::Door { token } => process.pass_door_on(link, token, fd),
-            M::DoorOf { exporter } => process.knock(link, exporter, fd),
+            M::Declined { number, exporter } => {
+                introduce::hear_declined(process, link, number, exporter)
+            }
+            M::DoorWhere { exporter } => door::ask_for_door(process, link, exporter),
+            M::DoorAsk { token } => door::show_door(process, link, token),
+            M::Door { token } => door::pass_door_on(process, link, token, fd),
+            M::DoorOf { exporter } => door::knock(process, link, exporter, fd),
             M::Arrived {
                 token,
                 port,
                 handle,
-            } => process.hear_arrived(link, token, (port, handle))?,
-            M::NotArrived { token } => process.hear_not_arrived(link, token),
+            } => moving::hear_arrived(process, link, token, (port, handle))?,
+            M::NotArrived { token } => moving::hear_not_arrived(process, link, token),
             M::Moved {
                 name,
                 port,

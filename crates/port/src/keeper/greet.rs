@@ -4,6 +4,7 @@ use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::notice;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
 use crate::process::Process;
@@ -389,7 +390,7 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
     link.usage.grant();
     let mut welcome = welcome_to(process, pending.port.as_ref());
     if let Some(port) = &pending.port {
-        let exported = link.export(port, Target::full(port.id, 0));
+        let exported = notice::export(link, port, Target::full(port.id, 0));
         welcome.handle = exported.map_err(|refused| match refused {
             // The link is ending: it is another's turn to make one.
             Refused::Over => Refusal::Told(Status::Crossed, 0),

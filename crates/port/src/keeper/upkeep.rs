@@ -2,12 +2,21 @@
 
 use super::Keeper;
 use crate::again;
+use crate::door::later;
+use crate::give_back;
+use crate::introduce::ends;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::moving;
+use crate::paths;
+use crate::per_cpu::worker;
 use crate::process::{Process, WATCH_NS, token};
 use crate::redirect;
+use crate::relay;
 use crate::revoke;
+use crate::unbound;
 use crate::unused;
+use crate::waits;
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;
@@ -29,21 +38,21 @@ impl Keeper {
             Timer::ClosingThreads => process.users.start_again(),
             Timer::Leavers => return self.wake_leavers(),
             Timer::EndedLinks => process.forget_ended(),
-            Timer::DroppedPorts => return Left::soon(process.refuse_unbound()),
-            Timer::Workers => return Left::soon(process.start_workers()),
-            Timer::Claims => return Left::for_peer(process.claim_late()),
-            Timer::MovedPorts => process.tell_new_holders(),
+            Timer::DroppedPorts => return Left::soon(unbound::refuse_unbound(process)),
+            Timer::Workers => return Left::soon(worker::start_workers(process)),
+            Timer::Claims => return Left::for_peer(later::claim_late(process)),
+            Timer::MovedPorts => moving::tell_new_holders(process),
             Timer::DomainCalls => {
                 for port in process.ports(|port| port.served.get().is_some()) {
                     port.served.get().inspect(|local| local.publish(&port));
                 }
             }
-            Timer::Receivers => return process.call_due().map_or(Left::Nothing, Left::In),
+            Timer::Receivers => return waits::call_due(process).map_or(Left::Nothing, Left::In),
             Timer::Switches => return Left::for_peer(redirect::switch_again(process)),
-            Timer::Paths => return Left::for_peer(process.leave_paths()),
-            Timer::Provisions => return Left::for_peer(process.expire_provisions()),
+            Timer::Paths => return Left::for_peer(paths::leave_paths(process)),
+            Timer::Provisions => return Left::for_peer(ends::expire_provisions(process)),
             // Schedules itself again while an answer comes in pieces.
-            Timer::Relays => process.relay(),
+            Timer::Relays => relay::relay(process),
             Timer::Backlog
             | Timer::Counters
             | Timer::Releases
@@ -150,7 +159,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
         Timer::Releases => release(process, link),
         Timer::Revocations => Left::for_peer(!revoke::tell_revoked(link)),
         Timer::Answers => {
-            let is_open = link.refuse_replies(process);
+            let is_open = give_back::refuse_replies(link, process);
             // Answers to calls that were given up have made room.
             link.wake_for_room();
             Left::for_peer(is_open)
@@ -169,10 +178,10 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
 /// peer has given back.
 fn release(process: &Arc<Process>, link: &Arc<Link>) -> Left {
     let is_kept = again::leave_unused(process, link);
-    let is_told = link.give_back(process);
-    link.settle(process);
+    let is_told = give_back::give_back(link, process);
+    give_back::settle(link, process);
     // Until a peer receives what uses them still, which may be never.
-    Left::soon(is_kept).max(Left::for_peer(!is_told || link.has_unsettled()))
+    Left::soon(is_kept).max(Left::for_peer(!is_told || give_back::has_unsettled(link)))
 }
 
 /// Cuts the link of a peer that has broken a rule.

@@ -30,8 +30,10 @@ use queue::Queue;
 
 mod leaving;
 mod queue;
+mod sent;
 
 pub(crate) use leaving::Way;
+pub(crate) use sent::Sent;
 
 /// Which lane each calling thread uses for each receiver of the peer: while it has one, its messages to one port stay in
 /// order, and a lane is given to another when all of them have been taken.

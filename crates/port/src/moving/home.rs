@@ -1,9 +1,13 @@
 //! An old home: its trail passes on what still comes there.
 
 use crate::error::SendError;
+use crate::introduce;
+use crate::introduce::provide;
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::Link;
+use crate::notice;
 use crate::notice::Notice;
+use crate::paths;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
@@ -87,7 +91,7 @@ impl Home {
         // The resulting notice has no right to tell of: the thread finds that it is of no use any more.
         self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
-        port.rights_ended(1);
+        notice::rights_ended(&port, 1);
         while let Ok(mut request) = receive.receive() {
             let goes_on = match (request.take_mark(), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
@@ -112,7 +116,7 @@ impl Home {
         for link in self.process.live_links() {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
             let handles: HashMap<_, _> = names.iter().copied().collect();
-            let claims = link.claims();
+            let claims = introduce::claims(&link);
             let claimed = claims.granted();
             names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
             drop(claims);
@@ -127,7 +131,7 @@ impl Home {
                     number,
                     home: new.identity(),
                 };
-                self.process.say(&link, moved);
+                paths::say(&self.process, &link, moved);
             }
         }
     }
@@ -226,7 +230,7 @@ impl Home {
             let lane = to.link().lane(to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());
-                to.link().say_in_lane(at, words, said, || true).is_some()
+                provide::say_in_lane(to.link(), at, words, said, || true).is_some()
             };
             if let Some(lane) = lane.filter(said_in) {
                 to.uses(lane);
@@ -238,35 +242,33 @@ impl Home {
     }
 }
 
-impl Link {
-    /// The contents of a mark that came from the peer for `port`, or `None` if its right was revoked; the rule it
-    /// broke.
-    pub(crate) fn marked(
-        self: &Arc<Self>,
-        process: &Process,
-        (header, port): (Header, u32),
-        (lanes, number): (u32, u64),
-    ) -> Result<Option<Mark>, Fault> {
-        let fault = Rule::Introduction.broken();
-        let target = match self.named(process, header.port, 0) {
-            Named::To(target) => target,
-            Named::Revoked => return Ok(None),
-            _ => return Err(fault),
-        };
-        if target.port != port {
-            // The right's port was at this receiver before, and has gone with its home since.
-            return Ok(None);
-        }
-        let there = process.port_by_id(port);
-        if there.is_none_or(|there| there.home.get().is_none()) {
-            return Err(fault);
-        }
-        Ok(Some(Mark {
-            link: self.clone(),
-            right: header.port,
-            seal: Seal::of(target),
-            lanes,
-            number,
-        }))
+/// The contents of a mark that came from the peer for `port`, or `None` if its right was revoked; the rule it
+/// broke.
+pub(crate) fn marked(
+    link: &Arc<Link>,
+    process: &Process,
+    (header, port): (Header, u32),
+    (lanes, number): (u32, u64),
+) -> Result<Option<Mark>, Fault> {
+    let fault = Rule::Introduction.broken();
+    let target = match introduce::named(link, process, header.port, 0) {
+        Named::To(target) => target,
+        Named::Revoked => return Ok(None),
+        _ => return Err(fault),
+    };
+    if target.port != port {
+        // The right's port was at this receiver before, and has gone with its home since.
+        return Ok(None);
     }
+    let there = process.port_by_id(port);
+    if there.is_none_or(|there| there.home.get().is_none()) {
+        return Err(fault);
+    }
+    Ok(Some(Mark {
+        link: link.clone(),
+        right: header.port,
+        seal: Seal::of(target),
+        lanes,
+        number,
+    }))
 }

@@ -14,12 +14,12 @@ fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
         panic!("it cannot be sent");
     };
     assert!(is_leaving());
-    process.stays(token);
+    stays(&process, token);
     assert!(!is_leaving(), "its message was not sent");
     let Ok((_, token)) = depart(&process, &link, &port) else {
         panic!("it cannot be sent");
     };
     process.end_link(&link);
-    process.stays(token);
+    stays(&process, token);
     assert!(!is_leaving(), "its link has ended");
 }

@@ -2,6 +2,7 @@
 
 use super::Held;
 use crate::link::Link;
+use crate::paths;
 use crate::slots::SlotState;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -136,6 +137,6 @@ impl Drop for Path {
         if self.link.is_forked() {
             return;
         }
-        self.link.process.callers().core.left(self.number);
+        paths::callers(&self.link.process).core.left(self.number);
     }
 }

@@ -1,6 +1,7 @@
 //! The reply rights that a link passes on.
 
 use super::Held;
+use crate::paths;
 use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::control::ControlMessage;
@@ -52,7 +53,7 @@ impl Drop for Party {
         }
         let path = self.path;
         let process = &self.link.process;
-        process.say(&self.link, ControlMessage::PathOver { path });
+        paths::say(process, &self.link, ControlMessage::PathOver { path });
     }
 }
 

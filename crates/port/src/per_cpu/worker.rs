@@ -5,6 +5,7 @@ use crate::error::ReplyError;
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
+use crate::waits;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
@@ -106,22 +107,22 @@ impl Server {
         if self.is_over() {
             return Rest::End;
         }
-        let number = port.enter_takers(&bell);
+        let number = waits::enter_takers(port, &bell);
         debug_assert!(state.number.is_none(), "whoever is served has left");
         state.number = Some(number);
         drop(state);
-        let Some(mut poller) = port.try_lock_again() else {
+        let Some(mut poller) = waits::try_lock_again(port) else {
             // Another thread looks.
             return Rest::End;
         };
         poller.refresh();
-        let found = match port.look(&mut poller) {
+        let found = match waits::look(port, &mut poller) {
             Some(request) => {
-                port.leave_takers(number);
+                waits::leave_takers(port, number);
                 port.leave(poller);
                 Some(request)
             }
-            None => port.rest(poller, Some(number), |_, request| request),
+            None => waits::rest(port, poller, Some(number), |_, request| request),
         };
         let Some(request) = found else {
             return Rest::End;
@@ -163,7 +164,7 @@ impl Server {
         }
         let number = state.number.take();
         drop(state);
-        number.map(|number| self.desks[index].port().leave_takers(number));
+        number.map(|number| waits::leave_takers(self.desks[index].port(), number));
         true
     }
 
@@ -294,26 +295,24 @@ impl Running {
     }
 }
 
-impl Process {
-    /// Keeper: starts workers for which no thread could be started before. Returns whether some still lack one.
-    pub(crate) fn start_workers(&self) -> bool {
-        let servers: Vec<_> = {
-            let known = self.per_cpu.known();
-            known
-                .iter()
-                .filter_map(|known| known.server.upgrade())
-                .collect()
-        };
-        let mut is_owed = false;
-        for server in servers {
-            for (index, desk) in server.desks.iter().enumerate() {
-                let owed = core::mem::take(&mut desk.state().owed);
-                for (request, is_last) in owed {
-                    server.start(index, Some(request), is_last);
-                }
-                is_owed |= !desk.state().owed.is_empty();
+/// Keeper: starts workers for which no thread could be started before. Returns whether some still lack one.
+pub(crate) fn start_workers(process: &Process) -> bool {
+    let servers: Vec<_> = {
+        let known = process.per_cpu.known();
+        known
+            .iter()
+            .filter_map(|known| known.server.upgrade())
+            .collect()
+    };
+    let mut is_owed = false;
+    for server in servers {
+        for (index, desk) in server.desks.iter().enumerate() {
+            let owed = core::mem::take(&mut desk.state().owed);
+            for (request, is_last) in owed {
+                server.start(index, Some(request), is_last);
             }
+            is_owed |= !desk.state().owed.is_empty();
         }
-        is_owed
     }
+    is_owed
 }

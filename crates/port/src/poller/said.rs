@@ -2,8 +2,11 @@
 //! name.
 
 use super::{Poller, wake_for_room};
+use crate::introduce;
+use crate::introduce::provide;
 use crate::introduce::{Named, UNCLAIMED_NS};
 use crate::link::Link;
+use crate::moving::home;
 use crate::process::Process;
 use crate::request::Request;
 use handfast_layout::lane_control::LaneControl;
@@ -33,7 +36,7 @@ impl Poller {
         }
         let now_ns = self.patience.look();
         let link = self.lanes[key].as_ref()?.link.clone();
-        let named = link.named(&self.process, word, now_ns);
+        let named = introduce::named(&link, &self.process, word, now_ns);
         let until_ns = match named {
             // The claim itself ends that.
             Named::NotYet(until_ns) => Some(until_ns),
@@ -82,7 +85,7 @@ impl Poller {
 
     /// The right that `word` stands for there, if that is a right to this port.
     pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
-        match link.named(&self.process, word, 0) {
+        match introduce::named(link, &self.process, word, 0) {
             Named::To(target) if target.port == self.port => Some(target),
             _ => None,
         }
@@ -93,7 +96,12 @@ impl Poller {
         let now_ns = self.patience.look();
         let lane = self.lanes[key].as_mut()?;
         if let Some(LaneControl::Mark { lanes, number }) = LaneControl::parse(self.spare.bytes()) {
-            let mark = (lane.link).marked(&self.process, (header, self.port), (lanes, number));
+            let mark = home::marked(
+                &(lane.link),
+                &self.process,
+                (header, self.port),
+                (lanes, number),
+            );
             if lane.consumer.publish_due(&lane.link.region) {
                 wake_for_room(&lane.link, lane.consumer.place());
             }
@@ -106,9 +114,12 @@ impl Poller {
                 Err(fault) => self.poison(key, fault),
             };
         }
-        let heard = lane
-            .link
-            .hear_said(&self.process, (header, self.spare.bytes()), Some(now_ns));
+        let heard = provide::hear_said(
+            &lane.link,
+            &self.process,
+            (header, self.spare.bytes()),
+            Some(now_ns),
+        );
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link, lane.consumer.place());
         }

@@ -2,6 +2,7 @@
 
 use super::Poller;
 use super::lane::NO_RIGHT;
+use crate::introduce;
 use crate::introduce::Named;
 use crate::request::{Request, Seal};
 use core::sync::atomic::Ordering;
@@ -29,7 +30,7 @@ impl Poller {
         // Together with the seal it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.ended.load(Ordering::Acquire);
-        let target = match lane.link.named(&self.process, header.port, 0) {
+        let target = match introduce::named(&lane.link, &self.process, header.port, 0) {
             Named::To(target) if target.port == self.port => target,
             Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
             Named::Revoked => return Ok(Through::Dead(REVOKED)),

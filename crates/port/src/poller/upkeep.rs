@@ -3,6 +3,7 @@
 use super::bells::Foreigners;
 use super::waiting::Waiting;
 use super::{Lane, Poller, wake_caller, wake_for_room};
+use crate::introduce;
 use crate::introduce::Named;
 use crate::link::Link;
 use crate::request::Request;
@@ -361,7 +362,7 @@ impl Poller {
         let Some(lane) = &self.lanes[key] else {
             return false;
         };
-        let is_dead = |port| match link.named(&self.process, port, 0) {
+        let is_dead = |port| match introduce::named(link, &self.process, port, 0) {
             Named::To(target) => target.port != self.port,
             Named::Dead => true,
             _ => false,

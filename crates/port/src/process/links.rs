@@ -3,11 +3,23 @@
 use super::{NEXT_SERIAL, Process, token};
 use crate::again;
 use crate::arrivals;
+use crate::descriptors::inbox;
+use crate::door;
 use crate::error::{Exhausted, Resource};
+use crate::introduce;
+use crate::introduce::ends;
+use crate::lending;
 use crate::link::{Link, Parts};
+use crate::loops;
+use crate::moving;
+use crate::notice;
+use crate::paths;
 use crate::port::Port;
+use crate::quotas;
 use crate::redirect;
+use crate::relay;
 use crate::spread;
+use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;
@@ -66,7 +78,7 @@ impl Process {
             if !link.tell_closed(port) {
                 self.schedule(Timer::Backlog);
             }
-            here.extend(link.twin());
+            here.extend(loops::twin(link));
         }
         drop(links);
         // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
@@ -90,8 +102,8 @@ impl Process {
         let link = Arc::new(Link::new(self.clone(), parts, serial, self.rows.take()));
         // No other thread sets it.
         let _ = link.itself.set(Arc::downgrade(&link));
-        let limited_by = self.limit(&link);
-        let promised = port.map(|port| link.export(port, Target::full(port.id, 0)));
+        let limited_by = quotas::limit(self, &link);
+        let promised = port.map(|port| notice::export(&link, port, Target::full(port.id, 0)));
         let entered = match promised {
             None | Some(Ok(IS_HANDLE)) => self.enter(&link),
             Some(_) => Err(Resource::Exhausted(Exhausted {
@@ -102,12 +114,12 @@ impl Process {
         if let Err(resource) = entered {
             // Only this thread ends it: it is in no list.
             link.take_down();
-            link.end_exports(None, |receiver| self.port(receiver));
+            notice::end_exports(&link, None, |receiver| self.port(receiver));
             self.take_out(&link);
             return Err(resource);
         }
         let user = link.peer.uid;
-        self.provisions().belongs(link.identity(), user);
+        introduce::provisions(self).belongs(link.identity(), user);
         let mut links = self.links.lock();
         let slot = links
             .iter()
@@ -127,7 +139,7 @@ impl Process {
             self.end_link(&link);
         }
         // A thread that sets other limits finds the link there, or this finds the new limits.
-        self.limit_again(&link, &limited_by);
+        quotas::limit_again(self, &link, &limited_by);
         if link.is_down() {
             // Cut by a receiver, when there was nothing to end.
             self.attention.raise();
@@ -187,7 +199,7 @@ impl Process {
         ended.push(Arc::downgrade(link));
         drop((ended, links));
         if link.is_cut() {
-            link.close_unclaimed();
+            inbox::close_unclaimed(link);
         } else {
             let ports = self.ports(|_| true);
             ports.iter().for_each(|port| port.keep_rung(link));
@@ -206,16 +218,16 @@ impl Process {
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for the messages of the dead before it is told.
         let vine = self.vines.get().map(|vine| vine.port.id);
-        for badge in link.end_exports(vine, |receiver| self.port(receiver)) {
-            self.vine_ended(vine.unwrap_or_default(), badge);
+        for badge in notice::end_exports(link, vine, |receiver| self.port(receiver)) {
+            vine::vine_ended(self, vine.unwrap_or_default(), badge);
         }
-        link.end_loans();
-        self.end_introductions(link);
-        self.end_questions(link);
-        self.end_moves(link);
+        lending::end_loans(link);
+        ends::end_introductions(self, link);
+        door::end_questions(self, link);
+        moving::end_moves(self, link);
         again::end_kept(self, link);
-        self.end_paths(link);
-        self.relay();
+        paths::end_paths(self, link);
+        relay::relay(self);
         self.rouse_all();
     }
 

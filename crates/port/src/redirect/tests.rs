@@ -1,6 +1,8 @@
+use crate::give_back;
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
 use crate::introduce::Provided;
+use crate::introduce::provide;
 use crate::link::lanes;
 use handfast_layout::control::kind;
 use handfast_layout::link::passed_word;
@@ -59,7 +61,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     let other = old.lane(1).unwrap();
     let said = LaneControl::Told { number: 0 };
     let words = (NAME, passed_word(0, 0), 0);
-    old.say_in_lane((other, 1), words, said, || true).unwrap();
+    provide::say_in_lane(&old, (other, 1), words, said, || true).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
     old.redirects.lock().insert((NAME, PORT), moved);
     assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
@@ -69,9 +71,9 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
         old.region.store(head, tail, Ordering::Release);
     };
     consume(old.lane(receiver_of(PORT)).unwrap());
-    assert!(old.give_back(&process) && !hears_of_release(&peer));
+    assert!(give_back::give_back(&old, &process) && !hears_of_release(&peer));
     consume(other);
-    assert!(old.give_back(&process) && hears_of_release(&peer));
+    assert!(give_back::give_back(&old, &process) && hears_of_release(&peer));
 }
 
 /// It comes once more, in a message that was under way: its name is given back by then, and nothing else has the keeper look.
@@ -148,24 +150,23 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     std::thread::scope(|scope| {
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();
-        let switching =
-            scope.spawn(|| switch(&process, (&old, NAME), &new) == Switched::Done);
+        let switching = scope.spawn(|| switch(&process, (&old, NAME), &new) == Switched::Done);
         while process.switching.try_lock().is_some() {
             std::thread::yield_now();
         }
         drop(last);
-        let gives = scope.spawn(|| old.give_back(&process) && !hears_of_release(&peer));
+        let gives = scope.spawn(|| give_back::give_back(&old, &process) && !hears_of_release(&peer));
         assert!(gives.join().unwrap());
         drop(held);
         assert!(switching.join().unwrap());
     });
-    assert!(old.give_back(&process) && !hears_of_release(&peer));
+    assert!(give_back::give_back(&old, &process) && !hears_of_release(&peer));
     for lane in 0..LANES {
         let tail = old.lanes[lane as usize].lock().producer.position();
         let head = Place::of(old.calls, lane).head();
         old.region.store(head, tail, Ordering::Release);
     }
-    assert!(old.give_back(&process) && hears_of_release(&peer));
+    assert!(give_back::give_back(&old, &process) && hears_of_release(&peer));
 }
 
 /// A right of `link`, whose port has moved and come back to the peer of `other` meanwhile, or so.

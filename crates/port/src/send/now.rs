@@ -2,11 +2,14 @@
 
 use super::{Posted, SendRight};
 use crate::again;
-use crate::call::Ticket;
+use crate::give_back;
+use crate::lending;
+use crate::notice;
 use crate::origin::Origin;
 use crate::own::OwnRight;
 use crate::right::Right;
 use crate::room::Waiting;
+use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
@@ -46,12 +49,12 @@ impl SendRight {
             Right::Own(own) => right.give_own(message, own)?,
             Right::Send(sent) => right.give_known(message, sent)?,
             Right::Block(block) if !matches!(right.origin, Origin::Vine(_)) => {
-                let (part, loan) = right.link.lend_now(block)?;
+                let (part, loan) = lending::lend_now(&right.link, block)?;
                 lent = loan;
                 let (units, count) = part.to_units();
                 let posted = right.post_named(message, &units[..count]);
                 posted.or_else(|| {
-                    right.link.lends_not(loan);
+                    lending::lends_not(&right.link, loan);
                     None
                 })?
             }
@@ -62,7 +65,7 @@ impl SendRight {
             Right::Send(sent) => sent.used_at(&right.link, Some(lane)),
             Right::Block(_) => {
                 if let Some(Right::Block(block)) = rights.pop() {
-                    right.link.has_lent(lent, block);
+                    lending::has_lent(&right.link, lent, block);
                 }
             }
             _ => {}
@@ -78,11 +81,11 @@ impl SendRight {
         if port.home.get().is_some() || own.is_over() || is_other {
             return None;
         }
-        let handle = self.link.export_own(own)?.ok()?;
+        let handle = notice::export_own(&self.link, own)?.ok()?;
         let unit = Part::unit_of_sender(handle, own.port().id);
         let posted = self.post_units(message, &[unit]);
         posted.or_else(|| {
-            self.link.retract(self.process(), handle);
+            give_back::retract(&self.link, self.process(), handle);
             None
         })
     }

@@ -1,7 +1,6 @@
 //! Posting a message that needs more than a look: room to wait for, rights beside its bytes.
 
 use super::{Blocked, Posted, SendRight};
-use crate::call::Ticket;
 use crate::describe::{Described, Load};
 use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::link::Outgoing;
@@ -9,6 +8,7 @@ use crate::link::lanes::Way;
 use crate::origin::Origin;
 use crate::room::{LaneWait, Waiting};
 use crate::slots::SlotState;
+use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;

@@ -1,6 +1,7 @@
 //! Reply slots of a lane: taking one for a call, giving it back.
 
 use super::SendRight;
+use crate::give_back;
 use crate::slots::{SLOTS_PER_LANE, SlotState};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -25,7 +26,7 @@ impl SendRight {
                         continue;
                     }
                     if !slot.is_plain(&self.link().region)
-                        && !self.link().is_refused(self.process(), index, generation)
+                        && !give_back::is_refused(self.link(), self.process(), index, generation)
                     {
                         continue;
                     }

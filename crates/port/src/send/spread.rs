@@ -4,19 +4,15 @@
 //! taken there.
 
 use super::SendRight;
-use crate::call::Ticket;
-use crate::link::Link;
-use crate::link::lanes::NOBODY;
+use crate::link::lanes::{NOBODY, Sent};
 use crate::options::Options;
 use crate::origin::Origin;
-use crate::slots::SLOTS_PER_LANE;
+use crate::slots::Ticket;
 use crate::spread;
 use crate::spread::{Entry, Spread};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::link::Kind;
-use handfast_region::Memory;
-use handfast_ring::lane::Place;
 use handfast_sys::cpu;
 use handfast_wait::Strategy;
 use std::cell::RefCell;
@@ -37,16 +33,6 @@ struct Last {
     /// In [`Spread`].
     place: u8,
     sent: Sent,
-}
-
-/// The last item sent there.
-#[derive(Clone, Copy)]
-pub(crate) enum Sent {
-    /// Something of the lane's.
-    Something,
-    /// A message at this position.
-    Message(u32),
-    Call(Ticket),
 }
 
 impl SendRight {
@@ -172,46 +158,6 @@ impl SendRight {
             Some(None) => 0,
             Some(Some(_)) => wanted,
         }
-    }
-}
-
-impl Link {
-    /// Whether what was posted to a lane there was a call that has been answered.
-    pub(crate) fn is_answered(&self, lane: u32, position: u32) -> bool {
-        let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
-        let mut slots = self.slots.iter().skip(first as usize).take(count as usize);
-        slots.any(|slot| slot.is_free() && slot.position.load(Ordering::Relaxed) == position)
-    }
-
-    /// Whether the receiver of a lane has taken what was posted there.
-    pub(crate) fn is_taken(&self, lane: u32, sent: Sent) -> bool {
-        let last = match sent {
-            Sent::Something => {
-                let outgoing = self.lanes[lane as usize].lock();
-                let last = outgoing.producer.position().wrapping_sub(1);
-                if self.is_answered(lane, last) {
-                    return true;
-                }
-                last
-            }
-            Sent::Message(position) => position,
-            Sent::Call(Ticket { index, generation }) => {
-                let slot = &self.slots[index as usize];
-                // A thread that frees the slot, or claims it again, has its outcome. Relaxed, both: at least as new
-                // as when this thread posted the call.
-                if slot.is_free() || slot.generation.load(Ordering::Relaxed) != generation {
-                    return true;
-                }
-                slot.position.load(Ordering::Relaxed)
-            }
-        };
-        // Acquire: pairs with the Release of the consumer, as in `Producer::look_at_head`. A peer that says what is not
-        // so has its own messages overtaken.
-        let head = self
-            .region
-            .load(Place::of(self.calls, lane).head(), Ordering::Acquire);
-        // The posted position is at most a lane's length ahead of the taken one.
-        head.wrapping_sub(last.wrapping_add(1)).cast_signed() >= 0
     }
 }
 
