@@ -27,6 +27,7 @@ use crate::revoke;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::unused;
+use crate::vine;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
@@ -318,8 +319,7 @@ pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, Righ
 /// A right of this process to a target of its own, which was good when it had revoked `revocations` rights.
 /// `None`: the process has revoked another since, perhaps this one.
 pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
-    let vine = process
-        .vines
+    let vine = vine::of(process)
         .get()
         .filter(|vine| vine.port.id == target.port);
     Some(match process.port_by_id(target.port) {

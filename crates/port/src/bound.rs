@@ -7,6 +7,7 @@
 use crate::error::Resource;
 use crate::port::Port;
 use crate::process::{Process, token};
+use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::rendezvous::{self, SocketFile};
 use crate::users::Foreign;
@@ -14,6 +15,7 @@ use core::time::Duration;
 use handfast_layout::part::Bound as BoundName;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::{Flag, Poll, Trigger};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{Errno, OwnedFd, socket};
 use std::sync::Arc;
 
@@ -40,7 +42,18 @@ enum By {
     Thread(Arc<Flag>),
 }
 
-/// Connections that wait for the keeper.
+/// Connections to names that have come with their ports, and those ports.
+#[derive(Default)]
+struct Accepted(Mutex<Vec<(Arc<Port>, Foreign)>, rank::Accepted>);
+
+/// The connections that wait for the keeper.
+pub(crate) fn accepted(
+    process: &Process,
+) -> MutexGuard<'_, Vec<(Arc<Port>, Foreign)>, rank::Accepted> {
+    process.tables.get::<Accepted>().0.lock()
+}
+
+/// So many connections wait for the keeper.
 const ACCEPTED_MAX: usize = 64;
 /// How long a thread waits where there is no descriptor.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -215,7 +228,7 @@ impl Acceptor {
             Ok(charge) => Foreign::charged(socket, charge),
             Err(_) => return drop(Foreign::new(users, peer.uid, socket)),
         };
-        let mut accepted = process.accepted.lock();
+        let mut accepted = accepted(process);
         if accepted.len() < ACCEPTED_MAX {
             accepted.push((self.port.clone(), socket));
             drop(accepted);

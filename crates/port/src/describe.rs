@@ -18,6 +18,7 @@ use crate::process::Process;
 use crate::request::Seal;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::vine;
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
@@ -342,7 +343,7 @@ fn third(
             How::Provide { keep } => keep,
         },
     };
-    let vine = process.vines.get_or_start(&link.process)?;
+    let vine = vine::of(process).get_or_start(&link.process)?;
     let badge = vine.add(right);
     let exported = notice::export(link, &vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);

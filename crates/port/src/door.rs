@@ -30,7 +30,7 @@ use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, Errno, OwnedFd};
 use std::sync::{Arc, Weak};
 pub(crate) use upgrade::Upgrade;
@@ -58,9 +58,12 @@ const ASKED_BY_ONE_MAX: usize = 16;
 /// Doors that one peer is asked for.
 const AWAITED_MAX: usize = 256;
 
+#[derive(Default)]
+struct DoorsTable(Mutex<Doors, rank::Doors>);
+
 /// A process's part in letting strangers in.
 #[derive(Default)]
-pub(crate) struct Doors {
+struct Doors {
     /// Exporter: by which others find this process's door.
     own: Option<Arc<OwnedFd>>,
     /// Introducer: the links that asked for a door, and whose.
@@ -194,7 +197,14 @@ pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name
 }
 
 fn doors(process: &Process) -> MutexGuard<'_, Doors, rank::Doors> {
-    process.doors.lock()
+    process.tables.get::<DoorsTable>().0.lock()
+}
+
+/// The node was shut down: nobody waits at a door any more.
+pub(crate) fn end_all(process: &Process) {
+    let doors = core::mem::take(&mut *doors(process));
+    // Without the lock.
+    drop(doors);
 }
 
 /// Introducer: an exporter has answered with its door, or without; the recipient that asked is told.

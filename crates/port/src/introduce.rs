@@ -313,7 +313,7 @@ fn added(process: &Process, target: Target) -> bool {
         return false;
     };
     port.notices.added();
-    if let Some(vine) = process.vines.get()
+    if let Some(vine) = vine::of(process).get()
         && vine.port.id == target.port
     {
         vine.exported(target.badge);

@@ -4,6 +4,7 @@
 //! handshakes, turns the end of a peer into typed failures, and passes on messages that come through control
 //! sockets. The data path never needs it.
 
+use crate::bound;
 use crate::door::DOOR;
 use crate::guest;
 use crate::link::Link;
@@ -273,7 +274,7 @@ impl Keeper {
 
     /// Takes the connections to names that have come with their ports.
     fn take_accepted(&mut self) {
-        let accepted = core::mem::take(&mut *self.process.accepted.lock());
+        let accepted = core::mem::take(&mut *bound::accepted(&self.process));
         for (port, socket) in accepted {
             // If another port is at its receiver by now, they are not taken.
             let known = self.process.port(port.receiver);

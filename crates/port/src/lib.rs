@@ -87,6 +87,7 @@ mod process;
 mod quotas;
 mod rank;
 pub mod rendezvous;
+mod tables;
 mod turns;
 mod upkeep;
 

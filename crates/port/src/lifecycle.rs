@@ -1,6 +1,8 @@
 //! The start and the end of nodes, and the node of the free functions.
 
+use crate::bound;
 use crate::configuration::Configuration;
+use crate::door;
 use crate::error::{Exhausted, Resource};
 use crate::keeper;
 use crate::link::Link;
@@ -8,7 +10,10 @@ use crate::moving;
 use crate::paths;
 use crate::process::Process;
 use crate::rank;
+use crate::redirect;
+use crate::relay;
 use crate::turns::Turns;
+use crate::vine;
 use core::time::Duration;
 use handfast_sys::sync::Mutex;
 use handfast_sys::{process, socket};
@@ -128,7 +133,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         node.poll.remove(&**listener);
         socket::shutdown(&**listener);
     }
-    let accepted = core::mem::take(&mut *node.accepted.lock());
+    let accepted = core::mem::take(&mut *bound::accepted(node));
     drop((listeners, accepted));
     for port in node.all_ports() {
         if let Some(listener) = port.taken_up.get() {
@@ -161,12 +166,10 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
 
 /// Drops what the control thread would have dropped later, and what refers to links: those refer to the node.
 fn let_go(node: &Process) {
-    node.vines.end();
+    vine::of(node).end();
     paths::end_all_paths(node);
     moving::end_all_moves(node);
-    let doors = core::mem::take(&mut *node.doors.lock());
-    let relays = core::mem::take(&mut *node.relays.lock());
-    let switches = core::mem::take(&mut *node.switches.lock());
-    // Without the locks.
-    drop((doors, relays, switches));
+    door::end_all(node);
+    relay::end_all(node);
+    redirect::end_all(node);
 }

@@ -25,7 +25,7 @@ use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Imports, Refused};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
-use handfast_sys::sync::Mutex;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{OwnedFd, socket};
 use std::sync::{Arc, Weak};
 
@@ -38,17 +38,23 @@ const RECEIVERS_OF_LOOP: u32 = 4;
 const TRIES_MAX: u32 = 64;
 
 /// The connecting ends, by receiver.
-pub(crate) type Loops = Mutex<Vec<Weak<Link>>, rank::Loops>;
+/// The links of a process with itself.
+#[derive(Default)]
+struct Loops(Mutex<Vec<Weak<Link>>, rank::Loops>);
+
+fn loops(process: &Process) -> MutexGuard<'_, Vec<Weak<Link>>, rank::Loops> {
+    process.tables.get::<Loops>().0.lock()
+}
 
 /// The end by which this process sends to its own port at `receiver`; made if there is none.
 pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Resource> {
     let place = (receiver / RECEIVERS_OF_LOOP) as usize;
-    if let Some(held) = known_loop(process, place, &process.loops.lock()) {
+    if let Some(held) = known_loop(process, place, &loops(process)) {
         return Ok(held);
     }
     // Without the lock: the application is asked what the peer may cost.
     let link = make_loop(process)?;
-    let mut loops = process.loops.lock();
+    let mut loops = loops(process);
     if let Some(held) = known_loop(process, place, &loops) {
         // Another thread was faster.
         drop(loops);

@@ -40,9 +40,13 @@ pub(crate) mod home;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
-pub(crate) struct Moves {
+struct Moves {
     leaving: Mutex<Leaving, rank::Leaving>,
     left: Condvar,
+}
+
+fn moves(process: &Process) -> &Moves {
+    process.tables.get()
 }
 
 #[derive(Default)]
@@ -109,7 +113,7 @@ pub(crate) fn wait_moved_at(process: &Process, timeout: Duration) -> bool {
         true => Duration::ZERO,
         false => timeout,
     };
-    let moves = &process.moves;
+    let moves = moves(process);
     let is_busy = |leaving: &mut Leaving| leaving.is_busy();
     let leaving = moves
         .left
@@ -131,7 +135,7 @@ pub(crate) fn depart(
         return Err(RightError::Home);
     }
     let held = unused::hold(&link.process, link).ok_or(RightError::Gone)?;
-    let mut leaving = process.moves.leaving();
+    let mut leaving = moves(process).leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {
         return Err(RightError::Gone);
@@ -159,15 +163,15 @@ pub(crate) fn depart(
 
 /// The message was not sent.
 pub(crate) fn stays(process: &Process, token: u32) {
-    let departure = process.moves.leaving().departures.remove(&token);
-    process.moves.left.notify_all();
+    let departure = moves(process).leaving().departures.remove(&token);
+    moves(process).left.notify_all();
     departure.inspect(Departure::stays);
 }
 
 /// The message has been sent.
 pub(crate) fn departed(process: &Arc<Process>, token: u32, mut receive: ReceiveRight) {
     receive.unlisten();
-    let mut leaving = process.moves.leaving();
+    let mut leaving = moves(process).leaving();
     match leaving.departures.get_mut(&token) {
         Some(departure) => departure.receive = Some(receive),
         None => {
@@ -197,7 +201,7 @@ pub(crate) fn hear_arrived(
     }
     let right = crate::adopt::import(process, link, (handle, port))?;
     right.pin();
-    let mut leaving = process.moves.leaving();
+    let mut leaving = moves(process).leaving();
     let departure = leaving.departures.get_mut(&token);
     match departure.filter(|departure| Arc::ptr_eq(&departure.link, link)) {
         Some(departure) => departure.arrived = Some(right),
@@ -212,11 +216,11 @@ pub(crate) fn hear_arrived(
 }
 
 fn take_departure(process: &Process, link: &Arc<Link>, token: u32) -> Option<Departure> {
-    let mut leaving = process.moves.leaving();
+    let mut leaving = moves(process).leaving();
     let departure = leaving.departures.get(&token)?;
     let is_its = Arc::ptr_eq(&departure.link, link);
     let departure = is_its.then(|| leaving.departures.remove(&token)).flatten();
-    process.moves.left.notify_all();
+    moves(process).left.notify_all();
     departure
 }
 
@@ -275,31 +279,31 @@ pub(crate) fn tell_new_holders(process: &Process) {
 }
 
 fn trail_ended(process: &Process) {
-    process.moves.leaving().trails -= 1;
-    process.moves.left.notify_all();
+    moves(process).leaving().trails -= 1;
+    moves(process).left.notify_all();
 }
 
 /// The node is being shut down: ports that need it are lost.
 pub(crate) fn lose_moves(process: &Process) {
-    let mut leaving = process.moves.leaving();
+    let mut leaving = moves(process).leaving();
     leaving.is_lost = leaving.is_busy();
 }
 
 /// The node was shut down.
 pub(crate) fn end_all_moves(process: &Process) {
-    let departures = core::mem::take(&mut process.moves.leaving().departures);
-    process.moves.left.notify_all();
+    let departures = core::mem::take(&mut moves(process).leaving().departures);
+    moves(process).left.notify_all();
     drop(departures);
 }
 
 /// Keeper: a link has ended, and with it the ports that were on their way through it.
 pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     let lost: Vec<_> = {
-        let mut leaving = process.moves.leaving();
+        let mut leaving = moves(process).leaving();
         let is_its = |_: &u32, departure: &mut Departure| Arc::ptr_eq(&departure.link, link);
         leaving.departures.extract_if(is_its).collect()
     };
-    process.moves.left.notify_all();
+    moves(process).left.notify_all();
     // Their messages may not have been sent: then the ports are still here.
     let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
     let unsent = lost.iter().filter(|departure| departure.receive.is_none());

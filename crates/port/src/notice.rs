@@ -13,6 +13,7 @@ use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::revoke;
 use crate::send::SendRight;
+use crate::vine;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
@@ -413,7 +414,7 @@ fn export_new(
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));
-    if let Some(vine) = port.process.vines.get()
+    if let Some(vine) = vine::of(&port.process).get()
         && vine.port.id == port.id
     {
         vine.exported(badge);

@@ -8,8 +8,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::relay;
 use crate::unused;
-pub(crate) use callers::CallersTable;
-use callers::{Callers, WANTED_MAX};
+use callers::{Callers, CallersTable, WANTED_MAX};
 use core::sync::atomic::AtomicBool;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::ControlMessage;
@@ -77,7 +76,7 @@ pub(crate) fn end(link: &Link) -> Option<SendError> {
 }
 
 fn callers(process: &Process) -> MutexGuard<'_, Callers, rank::Callers> {
-    process.callers.lock()
+    process.tables.get::<CallersTable>().0.lock()
 }
 
 /// Caller: the path, if outcomes of `source` may come by it. It is found at once when this thread
@@ -457,10 +456,10 @@ const fn is_answer(message: ControlMessage<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::give_back;
-use super::*;
+    use super::*;
     use crate::configuration::Configuration;
     use crate::descriptors::tests::link_in;
+    use crate::give_back;
     use crate::lifecycle;
     use crate::slots::SlotState;
     use core::sync::atomic::Ordering;

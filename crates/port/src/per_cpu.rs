@@ -7,6 +7,7 @@
 //! may not use, and for senders that do not know of the other receivers yet.
 
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
+use crate::link::Link;
 use crate::options::Options;
 use crate::own::OwnRight;
 use crate::port::Port;
@@ -15,8 +16,7 @@ use crate::rank;
 use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
-use crate::spread;
-use crate::spread::{CPUS, Entry, message};
+use crate::spread::{CPUS, Entry, message, say_spread};
 use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -235,15 +235,23 @@ impl ReceiveRight {
             server.answer(desk);
         }
         let message = message(main, &entries);
-        process.per_cpu.known().push(Known {
+        process.tables.get::<Servers>().known().push(Known {
             message: message.clone(),
             server: Arc::downgrade(&server),
         });
         for link in process.live_links() {
-            spread::say_spread(&process, &link, &message);
+            say_spread(&process, &link, &message);
         }
         let epoch = process.epoch;
         Ok(PerCpu { server, epoch })
+    }
+}
+
+/// Tells a new peer of the ports that are served on each CPU. After its welcome.
+pub(crate) fn tell_spread(process: &Process, link: &Link) {
+    // Servers that come later are announced to all links there are.
+    for message in process.tables.get::<Servers>().messages() {
+        say_spread(process, link, &message);
     }
 }
 
@@ -311,7 +319,8 @@ impl Drop for PerCpu {
         let is_this = |known: &Known| core::ptr::eq(known.server.as_ptr(), Arc::as_ptr(server));
         server
             .process
-            .per_cpu
+            .tables
+            .get::<Servers>()
             .known()
             .retain(|known| !is_this(known));
         for desk in &server.desks {

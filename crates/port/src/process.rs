@@ -1,27 +1,20 @@
 //! The state of one process: its identity, its trust groups, its links, its ports, its keeper.
 
 use crate::configuration::Configuration;
-use crate::door::Doors;
 use crate::error::{Exhausted, Misuse, PeerFault, Resource};
 use crate::group::{Groups, Reserved};
 use crate::link::Link;
-use crate::loops::Loops;
-use crate::moving::Moves;
 use crate::options::Options;
 use crate::options::WaitBy;
-use crate::paths::CallersTable;
-use crate::per_cpu::Servers;
 use crate::port::Port;
 use crate::quotas::QuotasOf;
 use crate::rank;
-use crate::redirect::Later;
-use crate::relay::Relays;
 use crate::rows::Rows;
+use crate::tables::Tables;
 use crate::turns::Turns;
 use crate::unbound;
 use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
-use crate::vine::Vines;
 use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_layout::part::receiver_of;
@@ -56,8 +49,6 @@ pub(crate) struct Process {
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
     pub(crate) links: Mutex<Vec<Option<Arc<Link>>>, rank::Links>,
-    /// The links of this process with itself.
-    pub(crate) loops: Loops,
     /// Peers that threads of this process connect to at this moment, one thread to each: two would make two
     /// links. The keeper holds the list from its look for a link until it has made or refused one.
     pub(crate) connecting: Turns<Peer>,
@@ -67,12 +58,12 @@ pub(crate) struct Process {
     /// Until when the keeper looks for messages for ports that have ended, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
     next_generation: AtomicU32,
+    /// What the protocols know of it.
+    pub(crate) tables: Tables,
     pub(crate) poll: Poll,
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>, rank::Listeners>,
-    /// Connections to names that have come with their ports, and the receivers of those ports.
-    pub(crate) accepted: Mutex<Vec<(Arc<Port>, Foreign)>, rank::Accepted>,
     pub(crate) tally: Arc<Tally>,
     pub(crate) rows: Arc<Rows>,
     pub(crate) tally_fd: OwnedFd,
@@ -82,8 +73,6 @@ pub(crate) struct Process {
     pub(crate) eager: bool,
     /// Work that threads have put off, for the keeper.
     pub(crate) upkeep: Upkeep,
-    /// Return paths granted, and wanted.
-    pub(crate) callers: CallersTable,
     /// The number of the next introduction this process begins, and what others have provided of its rights
     /// (and whether its end is watched).
     provided: AtomicU64,
@@ -99,19 +88,6 @@ pub(crate) struct Process {
     pub(crate) ended: Mutex<Vec<Weak<Link>>, rank::Ended>,
     /// Links that were cut, and why: the keeper tells the application.
     pub(crate) cuts: Mutex<Vec<(Peer, PeerFault)>, rank::Cuts>,
-    /// Letting strangers in, and being let in.
-    pub(crate) doors: Mutex<Doors, rank::Doors>,
-    /// Rights to others' ports that were passed on, and go through this process.
-    pub(crate) vines: Vines,
-    /// Ports that are served on every CPU.
-    pub(crate) per_cpu: Servers,
-    /// Ports that this process gives away; switches of rights to ports that have moved, one at a time, and those
-    /// to be tried again.
-    pub(crate) moves: Moves,
-    pub(crate) switching: Mutex<(), rank::Switching>,
-    pub(crate) switches: Mutex<Vec<Later>, rank::Switches>,
-    /// Reply rights passed on by hand.
-    pub(crate) relays: Mutex<Relays, rank::Relays>,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
     /// It was shut down.
@@ -151,12 +127,12 @@ impl Process {
             settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),
             links: Mutex::default(),
-            loops: Loops::default(),
             connecting: Turns::new(),
             ports: RwLock::default(),
             binding: Mutex::default(),
             unbound_until_ns: AtomicU64::new(0),
             next_generation: AtomicU32::new(1),
+            tables: Tables::default(),
             poll: Poll::new().map_err(os("epoll_create1"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
@@ -166,23 +142,14 @@ impl Process {
             eager: waiting.0.is_eager(),
             waiting,
             upkeep: Upkeep::new().map_err(os("timerfd_create"))?,
-            callers: Mutex::default(),
-            relays: Mutex::default(),
             provided: AtomicU64::new(1),
             provisions: Mutex::default(),
             revocations: AtomicU64::new(0),
             revoking: Mutex::default(),
             quotas: QuotasOf::default(),
             users: Users::new(),
-            accepted: Mutex::default(),
             ended: Mutex::default(),
             cuts: Mutex::default(),
-            doors: Mutex::default(),
-            vines: Vines::default(),
-            per_cpu: Servers::default(),
-            moves: Moves::default(),
-            switching: Mutex::default(),
-            switches: Mutex::default(),
             sets: Mutex::default(),
         };
         process

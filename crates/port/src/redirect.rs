@@ -123,8 +123,15 @@ pub(crate) struct Moved {
     is_gone: Arc<AtomicBool>,
 }
 
+/// Switches of rights to ports that have moved: one at a time, and those to be tried again.
+#[derive(Default)]
+struct Switches {
+    one: Mutex<(), rank::Switching>,
+    later: Mutex<Vec<Later>, rank::Switches>,
+}
+
 /// A switch that has found no room.
-pub(crate) struct Later {
+struct Later {
     link: Weak<Link>,
     name: Handle,
 }
@@ -341,7 +348,14 @@ fn put_off(process: &Process, link: &Arc<Link>, name: Handle) {
 }
 
 fn switches(process: &Process) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
-    process.switches.lock()
+    process.tables.get::<Switches>().later.lock()
+}
+
+/// The node was shut down: no right becomes another any more.
+pub(crate) fn end_all(process: &Process) {
+    let switches = core::mem::take(&mut *switches(process));
+    // Without the lock.
+    drop(switches);
 }
 
 /// Keeper: once more for those that found no room. Returns whether there are some left.
@@ -398,7 +412,7 @@ fn switch_to(
 ) -> Switched {
     let receiver = receiver_of(old_port);
     // One at a time: two switches that lock each other's lanes would wait for ever.
-    let one = process.switching.lock();
+    let one = process.tables.get::<Switches>().one.lock();
     // So that there is one.
     if link.lane(receiver).is_none() {
         return Switched::Full;

@@ -16,7 +16,7 @@ use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::Fault;
 use handfast_sys::clock;
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_wait::word;
 use std::sync::Arc;
 
@@ -162,6 +162,9 @@ impl Relay {
     }
 }
 
+#[derive(Default)]
+struct RelaysTable(Mutex<Relays, rank::Relays>);
+
 /// The relays of a process.
 #[derive(Default)]
 pub(crate) struct Relays {
@@ -174,7 +177,14 @@ pub(crate) struct Relays {
 }
 
 pub(crate) fn relays(process: &Process) -> MutexGuard<'_, Relays, rank::Relays> {
-    process.relays.lock()
+    process.tables.get::<RelaysTable>().0.lock()
+}
+
+/// The node was shut down: nothing is passed on any more.
+pub(crate) fn end_all(process: &Process) {
+    let relays = core::mem::take(&mut *relays(process));
+    // Without the lock.
+    drop(relays);
 }
 
 /// Waits for an answer from here on.

@@ -72,7 +72,7 @@ impl ReceiveRight {
         }
     }
 
-    /// As [`revoke`], for one holder: rights with this badge that it has got, and that are on their way to
+    /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
     /// it. Rights that it has passed on stay with their holders, and so do this process's own; and the holder may
     /// be given such a right again, by this process or by any that has one. Nothing happens when the link with
     /// the holder has ended: its rights ended with the link.

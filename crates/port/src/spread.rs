@@ -147,14 +147,6 @@ pub(crate) fn spread_of(link: &Link, port: u32) -> Option<Arc<[Entry]>> {
     known.map(|(_, entries)| entries.clone())
 }
 
-/// Tells a new peer of the ports that are served on each CPU. After its welcome.
-pub(crate) fn tell_spread(process: &Process, link: &Link) {
-    // Servers that come later are announced to all links there are.
-    for message in process.per_cpu.messages() {
-        say_spread(process, link, &message);
-    }
-}
-
 pub(crate) fn say_spread(process: &Process, link: &Link, message: &Encoded) {
     if !link.say_encoded(message) {
         process.schedule(Timer::Backlog);

@@ -60,7 +60,12 @@ struct Target {
     after: Option<Use>,
 }
 
-/// This process's vine, made when it is first needed.
+/// The vine of a process.
+pub(crate) fn of(process: &Process) -> &Vines {
+    process.tables.get()
+}
+
+/// A process's vine, made when it is first needed.
 #[derive(Default)]
 pub(crate) struct Vines(Mutex<Option<Arc<Vine>>, rank::Vines>);
 
@@ -326,7 +331,7 @@ impl Waits {
 
 /// The peer of some link has no right to `port` with `badge` any more.
 pub(crate) fn vine_ended(process: &Process, port: u32, badge: u64) {
-    if let Some(vine) = process.vines.get()
+    if let Some(vine) = of(process).get()
         && vine.port.id == port
     {
         vine.ended(badge);

@@ -310,7 +310,7 @@ pub(crate) fn has_descriptor(port: &Port) -> bool {
     port.waits.flag.get().is_some()
 }
 
-/// As [`Self::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
+/// As [`Port::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
 /// now calls when it lets go.
 pub(crate) fn try_lock_again(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
     // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
@@ -319,7 +319,7 @@ pub(crate) fn try_lock_again(port: &Port) -> Option<Guard<'_, Poller, rank::Poll
     port.try_lock()
 }
 
-/// As [`Self::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
+/// As [`Port::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
 /// free.
 pub(crate) fn try_lock_or_miss(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
     port.try_lock().or_else(|| {

@@ -5,8 +5,8 @@ use crate::error::{ConnectError, Exhausted, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::peer_bells::{PeerBells, map_peer_bells};
+use crate::per_cpu;
 use crate::process::Process;
-use crate::spread;
 use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
@@ -115,7 +115,7 @@ pub(super) fn attempt(
         peer,
         incarnation: welcome.incarnation,
     })?;
-    spread::tell_spread(process, &link);
+    per_cpu::tell_spread(process, &link);
     Ok(Attempt::Linked(link, welcome))
 }
 

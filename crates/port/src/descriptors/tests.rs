@@ -140,10 +140,7 @@ fn numbers_go_round() {
     link.region
         .store(Side::Connector.claimed(), u32::MAX - 3, Ordering::Relaxed);
     let fds = [peer.as_fd(); 4];
-    assert_eq!(
-        send_descriptors(&link, &fds).ok(),
-        Some(u32::MAX - 1)
-    );
+    assert_eq!(send_descriptors(&link, &fds).ok(), Some(u32::MAX - 1));
     assert_eq!(*link.under_way.sent.lock(), 2);
     // The same as received.
     inbox::inbox(&link).arrived = u32::MAX - 1;

@@ -94,17 +94,10 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
         BETWEEN.set(Some(Box::new(look)));
     };
     is_alone();
-    assert!(matches!(
-        named(&link, &process, word, 0),
-        Named::NotYet(_)
-    ));
+    assert!(matches!(named(&link, &process, word, 0), Named::NotYet(_)));
     assert!(BETWEEN.take().is_none(), "not looked at");
     is_alone();
-    assert!(
-        unclaimed(&link, &process, word)
-            .unwrap()
-            .is_none()
-    );
+    assert!(unclaimed(&link, &process, word).unwrap().is_none());
     assert!(BETWEEN.take().is_none(), "not given back");
     process.end_link(&link);
 }

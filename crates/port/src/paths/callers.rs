@@ -93,4 +93,5 @@ impl Callers {
 /// many again that it has dropped.
 pub(super) const WANTED_MAX: usize = 2 * PARTIES_MAX;
 
-pub(crate) type CallersTable = Mutex<Callers, rank::Callers>;
+#[derive(Default)]
+pub(super) struct CallersTable(pub(super) Mutex<Callers, rank::Callers>);

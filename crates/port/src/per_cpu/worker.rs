@@ -1,6 +1,6 @@
 //! Workers: their start, their work, their end.
 
-use super::{Bell, IDLE, Running, Server, State, Worker};
+use super::{Bell, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
 use crate::process::Process;
 use crate::rank;
@@ -298,7 +298,7 @@ impl Running {
 /// Keeper: starts workers for which no thread could be started before. Returns whether some still lack one.
 pub(crate) fn start_workers(process: &Process) -> bool {
     let servers: Vec<_> = {
-        let known = process.per_cpu.known();
+        let known = process.tables.get::<Servers>().known();
         known
             .iter()
             .filter_map(|known| known.server.upgrade())

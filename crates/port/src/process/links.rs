@@ -14,11 +14,11 @@ use crate::loops;
 use crate::moving;
 use crate::notice;
 use crate::paths;
+use crate::per_cpu;
 use crate::port::Port;
 use crate::quotas;
 use crate::redirect;
 use crate::relay;
-use crate::spread;
 use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
@@ -55,7 +55,7 @@ impl Process {
             // When it told the holders, the link may not have been among them.
             home.exported();
         }
-        spread::tell_spread(self, link);
+        per_cpu::tell_spread(self, link);
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Process {
         // Release: pairs with the Acquire of a receiver that clears out dead lanes.
         self.deaths.fetch_add(1, Ordering::Release);
         // After that: a receiver looks for the messages of the dead before it is told.
-        let vine = self.vines.get().map(|vine| vine.port.id);
+        let vine = vine::of(self).get().map(|vine| vine.port.id);
         for badge in notice::end_exports(link, vine, |receiver| self.port(receiver)) {
             vine::vine_ended(self, vine.unwrap_or_default(), badge);
         }

@@ -1,6 +1,6 @@
-use crate::give_back;
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
+use crate::give_back;
 use crate::introduce::Provided;
 use crate::introduce::provide;
 use crate::link::lanes;
@@ -151,11 +151,12 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();
         let switching = scope.spawn(|| switch(&process, (&old, NAME), &new) == Switched::Done);
-        while process.switching.try_lock().is_some() {
+        while process.tables.get::<Switches>().one.try_lock().is_some() {
             std::thread::yield_now();
         }
         drop(last);
-        let gives = scope.spawn(|| give_back::give_back(&old, &process) && !hears_of_release(&peer));
+        let gives =
+            scope.spawn(|| give_back::give_back(&old, &process) && !hears_of_release(&peer));
         assert!(gives.join().unwrap());
         drop(held);
         assert!(switching.join().unwrap());
