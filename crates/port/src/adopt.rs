@@ -23,7 +23,6 @@ use crate::paths::Held;
 use crate::process::Process;
 use crate::redirect;
 use crate::reply_slot::ReplySlot;
-use crate::revoke;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::unused;
@@ -279,7 +278,7 @@ fn fault_of(rule: Rule) -> Fault {
 /// A right to a port of this process, which the peer has.
 fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
     loop {
-        let revocations = revoke::revocations(process);
+        let revocations = process.revocations.number();
         // A message that names it knows it: no wait.
         let target = match introduce::named(link, process, handle, 0) {
             Named::To(target) => target,

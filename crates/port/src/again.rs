@@ -2,6 +2,7 @@
 //! how): this process as introducer and as recipient.
 
 use crate::link::Link;
+use crate::links;
 use crate::paths;
 use crate::process::Process;
 use crate::rank;
@@ -184,7 +185,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
     let unused = link.imports().unused();
     let mut again = false;
     for (handle, (by, number)) in unused {
-        let Some(introducer) = process.find_link(|link| link.serial == by) else {
+        let Some(introducer) = links::find(process, |link| link.serial == by) else {
             continue;
         };
         let quiet = keeping(&introducer).quiet(number);
@@ -204,7 +205,7 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
     if given.is_empty() || !link.again.is_introduced.load(Ordering::Relaxed) {
         return;
     }
-    for to in process.live_links() {
+    for to in links::live(process) {
         let mut told = told(&to);
         for (handle, _) in given {
             told.forget((link.serial, *handle));
@@ -216,7 +217,7 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
 pub(crate) fn end_kept(process: &Process, link: &Link) {
     let kept = keeping(link).end();
     kept.into_iter().for_each(let_go);
-    for introducer in process.live_links() {
+    for introducer in links::live(process) {
         let_go_of_dead(&introducer, process);
     }
 }

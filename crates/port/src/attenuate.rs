@@ -8,7 +8,6 @@ use crate::link::Link;
 use crate::notice;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
-use crate::revoke;
 use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
@@ -76,7 +75,7 @@ pub(crate) fn attenuated(
     let is_bound = bound_now_ns.is_some();
     let now_ns = bound_now_ns.unwrap_or_default();
     loop {
-        let revocations = revoke::revocations(process);
+        let revocations = process.revocations.number();
         let target = match introduce::named(link, process, by, now_ns) {
             Named::To(target) => target.attenuated(mask),
             Named::Revoked => return Some(Claim::Revoked),

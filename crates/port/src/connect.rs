@@ -3,6 +3,7 @@
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::lifecycle;
 use crate::link::Link;
+use crate::link_life;
 use crate::options::Options;
 use crate::paths::Held;
 use crate::process::Process;
@@ -167,7 +168,7 @@ fn connect_by(
                     imports.arrive(named.0, named.1)
                 });
                 if arrived.is_err() {
-                    process.end_link(&link);
+                    link_life::end_link(process, &link);
                     return Err(failed(name, "no right in the welcome"));
                 }
                 redirect::arrived_moved(&link, process, welcome.handle);

@@ -15,6 +15,7 @@ use crate::connect;
 use crate::introduce;
 use crate::introduce::claim;
 use crate::link::Link;
+use crate::links;
 use crate::origin::Origin;
 use crate::paths;
 use crate::paths::Ask;
@@ -283,7 +284,7 @@ pub(crate) fn end_questions(process: &Process, ended: &Arc<Link>) {
 
 /// Introducer: the peer of `link` has been given a right to a port of a stranger's.
 pub(crate) fn ask_for_door(process: &Process, link: &Arc<Link>, exporter: [u8; 20]) {
-    let of = process.find_link(|link| link.is_with(exporter));
+    let of = links::find(process, |link| link.is_with(exporter));
     // A peer that does not read would be asked without end.
     let of = of.filter(|of| !of.is_behind());
     let Some((of, charge)) = of.zip(charge_stranger(process, link)) else {

@@ -10,7 +10,6 @@ use crate::message::Message;
 use crate::moving;
 use crate::paths;
 use crate::process::Process;
-use crate::quotas;
 use crate::rank;
 use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
@@ -209,7 +208,7 @@ pub(crate) fn retract(link: &Link, process: &Process, handle: Handle) {
 fn finish(link: &Link, process: &Process, handle: Handle) {
     let mut exports = link.exports();
     let ended = exports.finish(handle);
-    quotas::count_rights(link, &exports);
+    link.count_rights(&exports);
     drop(exports);
     // Release: pairs with the Acquire of receivers that know what it stood for.
     link.ended.fetch_add(1, Ordering::Release);

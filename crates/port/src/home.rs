@@ -10,7 +10,6 @@ use crate::link::Link;
 use crate::origin::Origin;
 use crate::poller::Poller;
 use crate::process::Process;
-use crate::revoke;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -119,7 +118,7 @@ pub(crate) fn come_home(
             let known = redeem_at_home(process, number, recipient);
             let known = known.or_else(|| {
                 let right = loop {
-                    let revocations = revoke::revocations(process);
+                    let revocations = process.revocations.number();
                     let target = poller.foresee(number, recipient)?;
                     // Looked for again as often as this process revokes something meanwhile.
                     if let Some(right) = to_target(process, target, revocations) {
@@ -146,7 +145,7 @@ pub(crate) fn come_home(
 fn redeem_at_home(process: &Arc<Process>, number: Number, recipient: Name) -> Option<Right> {
     // As often as this process revokes something between the looks.
     let right = loop {
-        let revocations = revoke::revocations(process);
+        let revocations = process.revocations.number();
         let mut provisions = introduce::provisions(process);
         let Some((target, _)) = provisions.provided(number, recipient) else {
             return match provisions.redeem(number, recipient) {

@@ -2,6 +2,7 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::Link;
+use crate::links;
 use crate::notice;
 use crate::notice::end_right;
 use crate::paths;
@@ -218,7 +219,7 @@ fn try_redeem(
     let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
     let is_lost = number.1 & OF_MOVED != 0
         && is_old
-        && process.find_link(|of| of.is_with(number.0)).is_none();
+        && links::find(process, |of| of.is_with(number.0)).is_none();
     // Locked until there is an export: a revoking thread finds the provision or the export.
     let mut provisions = provisions(process);
     match provisions.redeem(number, link.identity()) {

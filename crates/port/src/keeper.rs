@@ -8,6 +8,8 @@ use crate::bound;
 use crate::door::DOOR;
 use crate::guest;
 use crate::link::Link;
+use crate::link_life;
+use crate::links;
 use crate::port::Port;
 use crate::process::{Process, WATCH_NS, token};
 use crate::relay;
@@ -153,7 +155,7 @@ impl Keeper {
         match event.token & token::KIND {
             token::ATTENTION => {
                 self.process.attention.lower();
-                self.process.tell_cuts();
+                links::tell_cuts(&self.process);
                 self.collect_dead();
                 self.listen_to_unheard();
                 self.take_accepted();
@@ -197,13 +199,9 @@ impl Keeper {
     }
 
     fn link(&self, serial: u32) -> Option<Arc<Link>> {
-        self.process
-            .links
-            .lock()
-            .iter()
-            .flatten()
-            .find(|link| link.serial == serial)
-            .cloned()
+        let links = links::list(&self.process);
+        let mut links = links.iter().flatten();
+        links.find(|link| link.serial == serial).cloned()
     }
 
     fn end(&mut self, serial: u32) {
@@ -213,22 +211,14 @@ impl Keeper {
     }
 
     fn end_now(&mut self, link: Arc<Link>) {
-        self.process.end_link(&link);
+        link_life::end_link(&self.process, &link);
         self.leaving.push(link);
         self.process.schedule(Timer::Leavers);
     }
 
     fn collect_dead(&mut self) {
-        let dead: Vec<_> = {
-            self.process
-                .links
-                .lock()
-                .iter()
-                .flatten()
-                .filter(|link| link.is_down())
-                .cloned()
-                .collect()
-        };
+        let mut dead = links::live(&self.process);
+        dead.retain(|link| link.is_down());
         dead.into_iter().for_each(|link| self.end_now(link));
     }
 

@@ -6,6 +6,8 @@ use crate::door;
 use crate::error::{Exhausted, Resource};
 use crate::keeper;
 use crate::link::Link;
+use crate::link_life;
+use crate::links;
 use crate::moving;
 use crate::paths;
 use crate::process::Process;
@@ -147,8 +149,10 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         // A panic has been told of by then.
         let _ = keeper.join();
     }
-    let links = node.live_links();
-    links.iter().for_each(|link| node.end_link(link));
+    let links = links::live(node);
+    links
+        .iter()
+        .for_each(|link| link_life::end_link(node, link));
     let_go(node);
     node.rouse_all();
     // Peers may have put waiters back to sleep.

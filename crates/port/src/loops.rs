@@ -9,6 +9,7 @@
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::link_life;
 use crate::notice;
 use crate::own::OwnRight;
 use crate::paths::Held;
@@ -58,8 +59,10 @@ pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Res
     if let Some(held) = known_loop(process, place, &loops) {
         // Another thread was faster.
         drop(loops);
-        twin(&link).iter().for_each(|far| process.end_link(far));
-        process.end_link(&link);
+        twin(&link)
+            .iter()
+            .for_each(|far| link_life::end_link(process, far));
+        link_life::end_link(process, &link);
         return Ok(held);
     }
     if loops.len() <= place {
@@ -100,15 +103,15 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
             incarnation: process.incarnation,
             agreed: process.agreed,
         };
-        process.add_link(parts)
+        link_life::add_link(process, parts)
     };
     let far = end(far, Side::Acceptor, (other, near_index))?;
-    let near =
-        end(near, Side::Connector, (one, far_index)).inspect_err(|_| process.end_link(&far))?;
+    let near = end(near, Side::Connector, (one, far_index))
+        .inspect_err(|_| link_life::end_link(process, &far))?;
     let _ = near.twin.set(Arc::downgrade(&far));
     let _ = far.twin.set(Arc::downgrade(&near));
-    process.welcome(&far, None).map_err(|errno| {
-        process.end_link(&near);
+    link_life::welcome(process, &far, None).map_err(|errno| {
+        link_life::end_link(process, &near);
         os("send")(errno)
     })?;
     Ok(near)

@@ -4,10 +4,11 @@ use crate::configuration::Configuration;
 use crate::connect;
 use crate::error::{BindError, ConnectError, Misuse, NodeError, SetError};
 use crate::lifecycle;
+use crate::limits;
 use crate::moving;
 use crate::options::Options;
 use crate::process::Process;
-use crate::quotas::{self, Quotas};
+use crate::quotas::Quotas;
 use crate::receive::{self, ReceiveRight};
 use crate::send::SendRight;
 use crate::set::WaitSet;
@@ -200,7 +201,7 @@ impl Node {
         &self,
         quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
     ) -> Result<(), Misuse> {
-        quotas::set_at(&self.process, Arc::new(quotas_of))
+        limits::set_at(&self.process, Arc::new(quotas_of))
     }
 
     /// As [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut

@@ -6,9 +6,9 @@
 
 use crate::introduce;
 use crate::link::Link;
+use crate::links;
 use crate::own::{Own, OwnRight};
 use crate::port::Port;
-use crate::quotas;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::revoke;
@@ -264,7 +264,7 @@ impl ReceiveRight {
                 *is_watched = notices.begin(badge, || 1);
             }
         }
-        for link in revoke::all_links(process) {
+        for link in links::all(process) {
             let mut exports = link.exports();
             notices.begin(badge, || exports.watch(port.id, badge));
         }
@@ -369,7 +369,7 @@ pub(crate) fn export_again(
 ) -> Option<Result<Handle, Refused>> {
     let mut exports = link.exports();
     // Under the lock: a revoking thread marks the right before looking here.
-    let is_good = !revoke::has_revoked_since(&port.process, revocations);
+    let is_good = !port.process.revocations.have_begun_since(revocations);
     is_good.then(|| export_to(link, &mut exports, port, target))
 }
 
@@ -410,7 +410,7 @@ fn export_new(
     let handle = exports.export_new(target, link.quotas.rights())?;
     // From now on the link stays while the peer wants it.
     link.usage.grant();
-    quotas::count_rights(link, exports);
+    link.count_rights(exports);
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));

@@ -3,6 +3,7 @@
 use crate::arrivals;
 use crate::error::Os;
 use crate::lifecycle;
+use crate::links;
 use handfast_sys::Errno;
 use handfast_sys::signal::{self, Handler};
 
@@ -36,7 +37,7 @@ pub fn notify(handler: Handler) -> Result<(), Os> {
     arrivals::activate().map_err(os("rt_sigaction"))?;
     // Links made by now, of all nodes; others find the strategy active.
     for node in lifecycle::nodes() {
-        for link in node.live_links() {
+        for link in links::live(&node) {
             signal::raise_on_arrival(&link.socket, true).map_err(os("fcntl"))?;
         }
     }

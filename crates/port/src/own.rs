@@ -6,7 +6,6 @@ use crate::notice;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
 use crate::request::Seal;
-use crate::revoke;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_proto::rights::{ALL_PERMISSIONS, Map, Target};
@@ -133,7 +132,7 @@ impl OwnRight {
         let known = port.clone();
         // Under the lock: a revoking thread marks the right before looking here.
         let mut own = known.notices.own();
-        let is_good = !revoke::has_revoked_since(&port.process, revocations);
+        let is_good = !port.process.revocations.have_begun_since(revocations);
         is_good.then(|| Self {
             own: Self::known(&mut own, port, target.badge),
             permissions: target.permissions,

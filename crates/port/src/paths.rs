@@ -4,6 +4,7 @@
 use crate::door;
 use crate::error::{Gone, SendError};
 use crate::link::{Link, UNSAID_MAX};
+use crate::links;
 use crate::process::Process;
 use crate::rank;
 use crate::relay;
@@ -157,7 +158,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     for wanted in unmet {
         refuse_path(process, &wanted.forwarder, wanted.number);
     }
-    for link in process.live_links() {
+    for link in links::live(process) {
         let (dropped, gone) = {
             let mut passing = link.passing.lock();
             let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
@@ -371,7 +372,7 @@ fn link_between(process: &Process, between: &Between) -> Option<Arc<Link>> {
     let is_it = |link: &Arc<Link>| {
         !link.is_down() && link.is_with(between.forwarder) && link.peer_index() == between.index
     };
-    let links = process.live_links().into_iter();
+    let links = links::live(process).into_iter();
     links.filter(is_it).max_by_key(|link| link.serial)
 }
 
@@ -468,7 +469,7 @@ mod tests {
 
     fn linked(node: &Arc<Process>) -> (Arc<Link>, OwnedFd) {
         let (link, peer) = link_in(node, handfast_sys::process::uid(), Side::Connector);
-        node.links.lock().push(Some(link.clone()));
+        links::list(node).push(Some(link.clone()));
         (link, peer)
     }
 

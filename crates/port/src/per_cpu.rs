@@ -8,6 +8,7 @@
 
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::link::Link;
+use crate::links;
 use crate::options::Options;
 use crate::own::OwnRight;
 use crate::port::Port;
@@ -239,7 +240,7 @@ impl ReceiveRight {
             message: message.clone(),
             server: Arc::downgrade(&server),
         });
-        for link in process.live_links() {
+        for link in links::live(&process) {
             say_spread(&process, &link, &message);
         }
         let epoch = process.epoch;

@@ -3,15 +3,14 @@
 use crate::configuration::Configuration;
 use crate::error::{Exhausted, Misuse, PeerFault, Resource};
 use crate::group::{Groups, Reserved};
-use crate::link::Link;
 use crate::options::Options;
 use crate::options::WaitBy;
 use crate::port::Port;
 use crate::quotas::QuotasOf;
 use crate::rank;
+use crate::revocations::Revocations;
 use crate::rows::Rows;
 use crate::tables::Tables;
-use crate::turns::Turns;
 use crate::unbound;
 use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
@@ -30,8 +29,6 @@ use handfast_sys::{OwnedFd, process};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 
-mod links;
-
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
     pub(crate) configuration: Configuration,
@@ -48,10 +45,6 @@ pub(crate) struct Process {
     pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
-    pub(crate) links: Mutex<Vec<Option<Arc<Link>>>, rank::Links>,
-    /// Peers that threads of this process connect to at this moment, one thread to each: two would make two
-    /// links. The keeper holds the list from its look for a link until it has made or refused one.
-    pub(crate) connecting: Turns<Peer>,
     ports: RwLock<Vec<Option<Arc<Port>>>, rank::Ports>,
     /// Held while a port enters the list.
     pub(crate) binding: Mutex<(), rank::Binding>,
@@ -77,15 +70,11 @@ pub(crate) struct Process {
     /// (and whether its end is watched).
     provided: AtomicU64,
     pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
-    /// Revocations of rights to ports of this process: twice those that have ended, one more while one is under
-    /// way.
-    pub(crate) revocations: AtomicU64,
-    pub(crate) revoking: Mutex<(), rank::Revoking>,
+    /// Revocations of rights to ports of this process.
+    pub(crate) revocations: Revocations,
     pub(crate) quotas: QuotasOf,
     /// The resources held by the users of peers.
     pub(crate) users: Arc<Users>,
-    /// Links that have ended, as long as a thread holds them: messages of the dead lie there.
-    pub(crate) ended: Mutex<Vec<Weak<Link>>, rank::Ended>,
     /// Links that were cut, and why: the keeper tells the application.
     pub(crate) cuts: Mutex<Vec<(Peer, PeerFault)>, rank::Cuts>,
     /// Raised by the keeper when a peer rings through a socket.
@@ -126,8 +115,6 @@ impl Process {
             deaths: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),
-            links: Mutex::default(),
-            connecting: Turns::new(),
             ports: RwLock::default(),
             binding: Mutex::default(),
             unbound_until_ns: AtomicU64::new(0),
@@ -144,11 +131,9 @@ impl Process {
             upkeep: Upkeep::new().map_err(os("timerfd_create"))?,
             provided: AtomicU64::new(1),
             provisions: Mutex::default(),
-            revocations: AtomicU64::new(0),
-            revoking: Mutex::default(),
+            revocations: Revocations::default(),
             quotas: QuotasOf::default(),
             users: Users::new(),
-            ended: Mutex::default(),
             cuts: Mutex::default(),
             sets: Mutex::default(),
         };
@@ -342,7 +327,3 @@ impl Process {
 /// the bell says: another peer of the trust group may have taken the server's announcement away, or its sleeper.
 /// Twice this, and the time that three threads take to wake, is what such a peer can delay a message: 100 ms in all.
 pub(crate) const WATCH_NS: u64 = Timer::Sleepers.delay_ns();
-
-/// The serial number of the next link. A forked child goes on where its parent was: its threads remember
-/// the parent's links by number.
-static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);

@@ -3,6 +3,7 @@
 use crate::bound::{Bound, Moving};
 use crate::error::{BindError, Misuse, ReceiveError, Resource};
 use crate::lifecycle;
+use crate::link_life;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
@@ -446,7 +447,7 @@ impl Drop for ReceiveRight {
         }
         // First the peers are told, so that no new call waits; then the waiting calls end.
         if !self.is_quiet {
-            process.tell_closing(&self.port);
+            link_life::tell_closing(process, &self.port);
         }
         crate::guest::later(|| self.port.lock().close());
         self.publish_name(false);

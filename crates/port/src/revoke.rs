@@ -8,6 +8,7 @@
 
 use crate::introduce;
 use crate::link::{Link, UNSAID_MAX};
+use crate::links;
 use crate::notice;
 use crate::port::Port;
 use crate::process::Process;
@@ -21,7 +22,7 @@ use handfast_proto::timers::Timer;
 use handfast_sys::socket;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
 /// used again; this is not.
@@ -97,60 +98,21 @@ impl SendRight {
     }
 }
 
-/// A number that changes when a revocation begins. Waits for one that is under way, which sends control messages
-/// without blocking.
-pub(crate) fn revocations(process: &Process) -> u64 {
-    process.revoking.check_order();
-    loop {
-        // Acquire: the changes of the last revocation are found.
-        let revocations = process.revocations.load(Ordering::Acquire);
-        if revocations.is_multiple_of(2) {
-            return revocations;
-        }
-        drop(process.revoking.lock());
-    }
-}
-
-/// Whether a revocation has begun since then. Under the lock of a table that a revocation looks at.
-pub(crate) fn has_revoked_since(process: &Process, revocations: u64) -> bool {
-    // Acquire: pairs with the addition in `count_revocation`; the lock orders the rest.
-    process.revocations.load(Ordering::Acquire) != revocations
-}
-
-/// Revocations run one after the other.
-pub(crate) fn revoking(process: &Process) -> MutexGuard<'_, (), rank::Revoking> {
-    process.revoking.lock()
-}
-
-/// A revocation begins, or ends: called by the thread that holds [`revoking`].
-pub(crate) fn count_revocation(process: &Process) {
-    // AcqRel: see `revocations`.
-    process.revocations.fetch_add(1, Ordering::AcqRel);
-}
-
-/// All links, also those that have ended and are still looked at.
-pub(crate) fn all_links(process: &Process) -> Vec<Arc<Link>> {
-    let links = process.links.lock();
-    let ended = process.ended.lock();
-    let ended = ended.iter().filter_map(Weak::upgrade);
-    links.iter().flatten().cloned().chain(ended).collect()
-}
-
 fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     let process = &port.process;
     let target = (port.id, badge);
-    let mut links = all_links(process).into_iter();
+    let mut links = links::all(process).into_iter();
     let holder = from.map(|from| links.find(|link| Holder::of(link) == from));
     if let Some(None) = holder {
         return;
     }
     let holder = holder.flatten();
-    let one = revoking(process);
+    let one = process.revocations.one();
     let recipient = holder.as_ref().map(|link| link.identity());
     let own = {
         let mut own = port.notices.own();
         // Under the lock: see `OwnRight::home`.
-        count_revocation(process);
+        process.revocations.count();
         let known = holder.is_none().then(|| own.remove(&badge)).flatten();
         let known = known.and_then(|known| known.upgrade());
         known.inspect(|own| own.revoke())
@@ -165,14 +127,14 @@ fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
         (ended + 1, watched + u32::from(is_watched))
     });
     // All there are now, after the count.
-    for link in all_links(process) {
+    for link in links::all(process) {
         let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
         if holder.as_ref().is_none_or(is_of) {
             let revoked = revoke(&link, process, target);
             (ended, watched) = (ended + revoked.0, watched + revoked.1);
         }
     }
-    count_revocation(process);
+    process.revocations.count();
     drop(one);
     if ended > 0 {
         notice::rights_ended(port, ended);

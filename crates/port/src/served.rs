@@ -8,6 +8,7 @@
 //! call.
 
 use crate::error::{BindError, DomainError, Exhausted, SendError};
+use crate::link_life;
 use crate::notice;
 use crate::notice::Notice;
 use crate::receive::ReceiveRight;
@@ -133,7 +134,7 @@ impl Drop for Served {
             return;
         }
         let port = self.receive.port();
-        port.process.tell_closing(port);
+        link_life::tell_closing(&port.process, port);
         let Notice::Dead(number) = STOP else { return };
         (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));
     }

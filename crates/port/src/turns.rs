@@ -17,6 +17,12 @@ pub(crate) struct Turn<'a, T: PartialEq> {
     at: T,
 }
 
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> Turns<T> {
     pub(crate) const fn new() -> Self {
         Self {

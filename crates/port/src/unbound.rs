@@ -4,6 +4,7 @@
 use crate::adopt::{Whom, adopt};
 use crate::introduce::provide;
 use crate::link::Link;
+use crate::links;
 use crate::message::Message;
 use crate::poller::{wake_caller, wake_producer};
 use crate::process::Process;
@@ -98,7 +99,7 @@ pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
 /// Refuses messages that wait for a receiver without a port: a new port is empty. The caller holds the lock of the
 /// bound ports.
 pub(crate) fn refuse_for(process: &Arc<Process>, receiver: u32) {
-    for link in process.live_links() {
+    for link in links::live(process) {
         refuse_lanes(&link, process, receiver);
     }
 }

@@ -12,6 +12,8 @@
 use crate::link::Link;
 use crate::link::lanes::Sent;
 use crate::link::usage::state;
+use crate::link_life;
+use crate::links;
 use crate::loops;
 use crate::paths;
 use crate::paths::Held;
@@ -52,7 +54,7 @@ fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
     }
     // It is not the peer that goes.
     link.death_notices().clear();
-    process.end_link(link);
+    link_life::end_link(process, link);
 }
 
 /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
@@ -90,7 +92,7 @@ pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -
 
 /// As [`hold_link`], also among links that the peer has been told are not used.
 pub(crate) fn hold_any(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-    let links = process.links.lock();
+    let links = links::list(process);
     let mut links = links.iter().flatten();
     let link = links.find(|link| !link.is_down() && check(link))?;
     // Under the lock: as `cut_off` looks, and `leave`.
@@ -104,7 +106,7 @@ pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
 
 /// From now on no thread finds a link that is unused. Returns whether it is.
 fn cut_off(process: &Process, link: &Link) -> bool {
-    let _links = process.links.lock();
+    let _links = links::list(process);
     let is_unused = !link.usage.is_used();
     if is_unused {
         // Release: as in `Link::take_down`.
@@ -127,7 +129,7 @@ pub(crate) fn leave(process: &Process, link: &Link) -> bool {
         return link.usage.turn((state::USED, state::GONE));
     }
     {
-        let _links = process.links.lock();
+        let _links = links::list(process);
         if !is_unused() || !link.usage.turn((state::USED, state::SAID)) {
             return false;
         }

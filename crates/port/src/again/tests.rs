@@ -1,5 +1,7 @@
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
+use crate::link_life;
+use crate::links;
 use handfast_sys::socket;
 
 /// Messages to `peer` about kept rights.
@@ -26,8 +28,8 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     let (port, name, number) = (0x100, 1 << 31 | 7, 9);
     exporter.imports().arrive(name, port).unwrap();
     let right = SendRight::of_handle(&process, exporter.clone(), port, name, process.waiting);
-    process.links.lock().push(Some(exporter.clone()));
-    process.end_link(&exporter);
+    links::list(&process).push(Some(exporter.clone()));
+    link_life::end_link(&process, &exporter);
     keep(&process, &introducer, number, &right);
     let told = told_of(&peer);
     let (kept, leave) = (
@@ -44,5 +46,5 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     assert_eq!(told_of(&peer), [leave]);
     take_again_message(&process, &introducer, ControlMessage::Left { number }).unwrap();
     assert!(take_again(&introducer, &process, number).is_err());
-    process.end_link(&introducer);
+    link_life::end_link(&process, &introducer);
 }

@@ -4,6 +4,8 @@ use super::{Attempt, Limit, failed, open};
 use crate::error::{ConnectError, Exhausted, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::link_life;
+use crate::links;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::per_cpu;
 use crate::process::Process;
@@ -67,8 +69,8 @@ pub(super) fn attempt(
     let pidfd = socket::peer_pidfd(&socket).ok();
     let socket = Foreign::new(&process.users, peer.uid, socket);
     // Only links to a process known to be another one are shared. The turn is kept to the end.
-    let wait = || process.connecting.wait_until(peer, limit.deadline_ns);
-    let turn = match process.is_another(peer).then(wait) {
+    let wait = || links::connecting(process).wait_until(peer, limit.deadline_ns);
+    let turn = match links::is_another(peer).then(wait) {
         Some(None) => return Err(limit.passed(name)),
         turn => turn.flatten(),
     };
@@ -91,7 +93,7 @@ pub(super) fn attempt(
             }));
         }
     };
-    if process.is_borrowed(welcome.incarnation, (peer, pidfd.as_ref())) {
+    if links::is_borrowed(process, welcome.incarnation, (peer, pidfd.as_ref())) {
         return Err(failed(name, "the server says that it is another process"));
     }
     let Ok([region_fd, bells_fd]) = <[Foreign; 2]>::try_from(fds) else {
@@ -102,19 +104,22 @@ pub(super) fn attempt(
         return Ok(Attempt::Unanswered);
     }
     socket::set_nonblocking(&socket, true).map_err(os("ioctl"))?;
-    let link = process.add_link(Parts {
-        agreed: process.agreed,
-        region,
-        calls: Side::Connector,
-        peer_bells,
-        peer_index: welcome.link,
-        place,
-        socket,
-        pidfd,
-        charges: Vec::new(),
-        peer,
-        incarnation: welcome.incarnation,
-    })?;
+    let link = link_life::add_link(
+        process,
+        Parts {
+            agreed: process.agreed,
+            region,
+            calls: Side::Connector,
+            peer_bells,
+            peer_index: welcome.link,
+            place,
+            socket,
+            pidfd,
+            charges: Vec::new(),
+            peer,
+            incarnation: welcome.incarnation,
+        },
+    )?;
     per_cpu::tell_spread(process, &link);
     Ok(Attempt::Linked(link, welcome))
 }

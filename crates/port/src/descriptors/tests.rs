@@ -3,6 +3,8 @@ use super::*;
 use crate::descriptors::inbox;
 use crate::lifecycle;
 use crate::link::Parts;
+use crate::link_life;
+use crate::links;
 use crate::peer_bells::PeerBells;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicU32;
@@ -114,7 +116,7 @@ fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
 #[test]
 fn the_keeper_is_told_of_what_others_have_read() {
     let (process, link, peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let port = 0x100;
     for _ in 0..100 {
         socket::send(&peer, &[200, 0], &[]).unwrap();
@@ -130,7 +132,7 @@ fn the_keeper_is_told_of_what_others_have_read() {
     assert!(handfast_testing::within_patience(|| link
         .failure(port)
         .is_some()));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
@@ -182,14 +184,14 @@ fn a_search_among_messages_without_end_ends() {
 #[test]
 fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     let (process, link, peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let (sent, other) = socket::pair().unwrap();
     send(&peer, 0, &[sent.as_fd()]);
     drop(sent);
     assert!(inbox::claim_descriptor(&link, &process, 7).is_err());
     assert!(!socket::is_closed(&other));
     link.poison(Rule::Descriptor.broken());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
     // By its user's closing thread.
     let end = Instant::now() + Duration::from_secs(10);
     while !socket::is_closed(&other) {

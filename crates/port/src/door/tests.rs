@@ -1,6 +1,8 @@
 use super::*;
 use crate::descriptors::tests::link_of;
 use crate::door::later;
+use crate::link_life;
+use crate::links;
 use core::sync::atomic::Ordering;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
@@ -57,7 +59,7 @@ fn questions_of_one_peer_displace_none_of_others() {
 #[test]
 fn nobody_is_asked_for_a_door_who_has_ended() {
     let (process, link, _peer) = link_of(4715);
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let is_awaited = || {
         let doors = doors(&process);
         doors
@@ -67,7 +69,7 @@ fn nobody_is_asked_for_a_door_who_has_ended() {
     };
     doors(&process).awaits([2; 20], &link);
     assert!(is_awaited());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
     assert!(!is_awaited());
     doors(&process).awaits([3; 20], &link);
     assert!(!is_awaited());
@@ -97,7 +99,7 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
 fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
     let (process, recipient, _peer) = link_of(4719);
     let (_, exporter, _peer) = link_of(4720);
-    process.links.lock().push(Some(exporter.clone()));
+    links::list(&process).push(Some(exporter.clone()));
     let asked = || {
         let doors = doors(&process);
         let of_it = doors
@@ -115,7 +117,7 @@ fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
     ask_for_door(&process, &recipient, exporter.identity());
     assert_eq!(asked().len(), ASKED_OF_ONE_MAX);
     assert_ne!(asked(), first);
-    process.end_link(&exporter);
+    link_life::end_link(&process, &exporter);
 }
 
 /// An exporter that answers no question keeps nothing for the peers that have asked it.
@@ -123,7 +125,7 @@ fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
 fn what_a_recipient_has_asked_goes_with_it() {
     let (process, recipient, _peer) = link_of(4717);
     let (_, exporter, _peer) = link_of(4718);
-    let listed = |link: &Arc<Link>| process.links.lock().push(Some(link.clone()));
+    let listed = |link: &Arc<Link>| links::list(&process).push(Some(link.clone()));
     listed(&exporter);
     let is_asked = || {
         let doors = doors(&process);
@@ -132,7 +134,7 @@ fn what_a_recipient_has_asked_goes_with_it() {
     ask_for_door(&process, &recipient, exporter.identity());
     assert!(is_asked());
     listed(&recipient);
-    process.end_link(&recipient);
+    link_life::end_link(&process, &recipient);
     assert!(!is_asked());
-    process.end_link(&exporter);
+    link_life::end_link(&process, &exporter);
 }

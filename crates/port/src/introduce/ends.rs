@@ -3,8 +3,8 @@
 use crate::introduce;
 use crate::introduce::OF_MOVED;
 use crate::link::Link;
+use crate::links;
 use crate::process::Process;
-use crate::revoke;
 use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
 use std::collections::HashMap;
@@ -23,12 +23,12 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
         }
     }
     // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
-    for other in revoke::all_links(process) {
+    for other in links::all(process) {
         let mut unheard = introduce::unheard(&other);
         unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
     }
     let of = link.identity();
-    if process.find_link(|other| other.identity() == of).is_some() {
+    if links::find(process, |other| other.identity() == of).is_some() {
         return;
     }
     let ended = introduce::provisions(process).ended(of, is_dead, clock::ticks_ns());

@@ -5,6 +5,7 @@ use crate::attenuate;
 use crate::introduce;
 use crate::introduce::ends;
 use crate::link::Link;
+use crate::links;
 use crate::moving;
 use crate::notice;
 use crate::port::Port;
@@ -212,7 +213,7 @@ fn provide(
     (name, now_ns, is_bound): (Handle, u64, bool),
 ) -> Result<(), Fault> {
     loop {
-        let revocations = revoke::revocations(process);
+        let revocations = process.revocations.number();
         let target = match introduce::named(link, process, name, now_ns) {
             Named::To(target) => introduce::added(process, target).then_some(target),
             Named::Dead | Named::Revoked => None,
@@ -225,7 +226,7 @@ fn provide(
         let mut provisions = introduce::provisions(process);
         // Under the lock: a revoking thread marks the right before looking here. As often as this
         // process revokes something meanwhile.
-        if !revoke::has_revoked_since(process, revocations) {
+        if !process.revocations.have_begun_since(revocations) {
             let target = target.map(|target| (target, introduce::begins(process, target)));
             let now_ns = clock::ticks_ns();
             if target.is_none() {
@@ -250,7 +251,7 @@ fn provide(
 fn has_provided(link: &Arc<Link>, process: &Process, number: Number, recipient: [u8; 20]) {
     // A peer that sends nothing through it and waits for its name may have. A process has several links with itself.
     let mut may_come = number.1 & OF_MOVED == 0;
-    for to in revoke::all_links(process) {
+    for to in links::all(process) {
         if to.is_with(recipient) && !to.is_down() {
             may_come = true;
             let waits = {

@@ -1,6 +1,8 @@
 use super::*;
 use crate::descriptors::tests::link;
 use crate::introduce::provide;
+use crate::link_life;
+use crate::links;
 use crate::notice;
 use crate::redirect;
 use crate::request::Seal;
@@ -25,7 +27,7 @@ pub(super) fn between() {
 #[test]
 fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let receive = crate::anonymous().unwrap();
     let port = receive.port().clone();
     let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
@@ -43,13 +45,13 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
     let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
     assert!(matches!(redeemed, Redeemed::Dead | Redeemed::Revoked));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
 fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let waiting = process.waiting;
     let port = 0x100;
     link.imports().arrive(1 << 31 | 7, port).unwrap();
@@ -65,13 +67,13 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     BETWEEN.set(Some(Box::new(moves_on)));
     let minted = mint(&process, &to, Seal::of(Target::full(port, 5))).unwrap();
     assert_eq!(minted.handle(), word);
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
 fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let (word, number, introducer) = (1, 1, [9; 20]);
     let header = Header {
         kind: Kind::CONTROL,
@@ -99,5 +101,5 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     is_alone();
     assert!(unclaimed(&link, &process, word).unwrap().is_none());
     assert!(BETWEEN.take().is_none(), "not given back");
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }

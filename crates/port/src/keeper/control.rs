@@ -9,10 +9,10 @@ use crate::give_back;
 use crate::introduce;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::links;
 use crate::moving;
 use crate::paths;
 use crate::process::token;
-use crate::quotas;
 use crate::redirect;
 use crate::relay;
 use crate::revoke;
@@ -36,7 +36,7 @@ impl Keeper {
     /// Takes the control messages that others have read in search of descriptors.
     pub(super) fn listen_to_unheard(&mut self) {
         let unheard: Vec<_> = {
-            let links = self.process.links.lock();
+            let links = links::list(&self.process);
             let has_unheard = |link: &&Arc<Link>| inbox::has_unheard(link);
             let unheard = links.iter().flatten().filter(has_unheard);
             unheard.map(|link| link.serial).collect()
@@ -71,7 +71,7 @@ impl Keeper {
         let mut count = 0;
         self.listen_to(&link, (event, turn), &mut count);
         self.spend(uid, turn);
-        if let Some(until_ns) = quotas::heard_enough(&link, count) {
+        if let Some(until_ns) = link.heard_enough(count) {
             self.mute(&link, until_ns);
         }
     }

@@ -4,6 +4,8 @@ use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
 use crate::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::link_life;
+use crate::links;
 use crate::notice;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
@@ -46,7 +48,7 @@ struct TurnOf(Arc<Process>, Peer);
 
 impl Drop for TurnOf {
     fn drop(&mut self) {
-        self.0.connecting.give_back(&self.1);
+        links::connecting(&self.0).give_back(&self.1);
     }
 }
 
@@ -164,7 +166,7 @@ impl Keeper {
         let pidfd = identify(process, pending, hello)?;
         // Held until there is a link, so that no thread that connects to this peer meanwhile
         // makes a second.
-        let mut connecting = self.process.connecting.taken();
+        let mut connecting = links::connecting(&self.process).taken();
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
         let is_it =
             |link: &Link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid;
@@ -174,7 +176,7 @@ impl Keeper {
         {
             return grant_known(process, link, pending);
         }
-        let is_another = self.process.is_another(peer);
+        let is_another = links::is_another(peer);
         if is_another
             && crosses(
                 process,
@@ -281,14 +283,14 @@ impl Keeper {
             && !received.is_surplus
             && shared::is_whole(&offer.region_fd) == Ok(true);
         let identity = (peer, offer.pidfd.as_ref());
-        if !is_sealed || self.process.is_borrowed(offer.incarnation, identity) {
+        if !is_sealed || links::is_borrowed(&self.process, offer.incarnation, identity) {
             return;
         }
         let Some(link) = self.link_by(*offer, socket, (peer, port.as_deref())) else {
             return;
         };
-        if self.process.welcome(&link, port.as_deref()).is_err() {
-            self.process.end_link(&link);
+        if link_life::welcome(&self.process, &link, port.as_deref()).is_err() {
+            link_life::end_link(&self.process, &link);
         }
     }
 
@@ -327,7 +329,7 @@ impl Keeper {
             peer,
             incarnation: offer.incarnation,
         };
-        let linked = self.process.add_link_granting(parts, port);
+        let linked = link_life::add_link_granting(&self.process, parts, port);
         if linked.is_err() {
             crate::guest::tell!(
                 warn,
@@ -368,7 +370,7 @@ fn identify(
         Err(_) => return Err(Refusal::Silent),
     };
     let identity = (pending.peer, pidfd.as_ref());
-    match process.is_borrowed(hello.incarnation, identity) {
+    match links::is_borrowed(process, hello.incarnation, identity) {
         true => Err(Refusal::Told(Status::Malformed, 0)),
         false => Ok(pidfd),
     }

@@ -7,6 +7,7 @@ use crate::give_back;
 use crate::introduce::ends;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::links;
 use crate::moving;
 use crate::paths;
 use crate::per_cpu::worker;
@@ -37,7 +38,7 @@ impl Keeper {
             Timer::MutedPeers => return self.hear_again(),
             Timer::ClosingThreads => process.users.start_again(),
             Timer::Leavers => return self.wake_leavers(),
-            Timer::EndedLinks => process.forget_ended(),
+            Timer::EndedLinks => links::forget_ended(process),
             Timer::DroppedPorts => return Left::soon(unbound::refuse_unbound(process)),
             Timer::Workers => return Left::soon(worker::start_workers(process)),
             Timer::Claims => return Left::for_peer(later::claim_late(process)),
@@ -61,7 +62,7 @@ impl Keeper {
             | Timer::UnusedLinks
             | Timer::TakenLanes
             | Timer::FreedLanes => {
-                let links = process.live_links();
+                let links = links::live(process);
                 let left = links.iter().map(|link| work_at(process, link, timer));
                 return left.max().unwrap_or(Left::Nothing);
             }
@@ -85,7 +86,7 @@ impl Keeper {
     /// Looks after callers that sleep. A server that takes long is woken less and less often.
     fn watch(&mut self) -> Left {
         let links: Vec<_> = {
-            let links = self.process.links.lock();
+            let links = links::list(&self.process);
             let is_watched = |link: &&Arc<Link>| link.is_watched();
             links.iter().flatten().filter(is_watched).cloned().collect()
         };

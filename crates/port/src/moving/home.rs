@@ -5,6 +5,7 @@ use crate::introduce;
 use crate::introduce::provide;
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::Link;
+use crate::links;
 use crate::notice;
 use crate::notice::Notice;
 use crate::paths;
@@ -113,7 +114,7 @@ impl Home {
     /// Tells the peers that have rights here where the port is now.
     pub(super) fn tell_holders(&self, port: &Port) {
         let new = self.to.link();
-        for link in self.process.live_links() {
+        for link in links::live(&self.process) {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
             let handles: HashMap<_, _> = names.iter().copied().collect();
             let claims = introduce::claims(&link);

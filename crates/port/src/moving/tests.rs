@@ -1,5 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link;
+use crate::link_life;
+use crate::links;
 use crate::receive::anonymous;
 
 /// The link may end between the description of a right and its message, which is not sent then. A port that its owner still has
@@ -7,7 +9,7 @@ use crate::receive::anonymous;
 #[test]
 fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let port = anonymous().unwrap();
     let is_leaving = || port.port().is_leaving.load(Ordering::Acquire);
     let Ok((_, token)) = depart(&process, &link, &port) else {
@@ -19,7 +21,7 @@ fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
     let Ok((_, token)) = depart(&process, &link, &port) else {
         panic!("it cannot be sent");
     };
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
     stays(&process, token);
     assert!(!is_leaving(), "its link has ended");
 }

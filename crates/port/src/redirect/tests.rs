@@ -4,6 +4,8 @@ use crate::give_back;
 use crate::introduce::Provided;
 use crate::introduce::provide;
 use crate::link::lanes;
+use crate::link_life;
+use crate::links;
 use handfast_layout::control::kind;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;
@@ -82,7 +84,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     let (process, old, peer) = link();
     let (_, new, _new_peer) = link();
     socket::set_nonblocking(&peer, true).unwrap();
-    process.links.lock().push(Some(old.clone()));
+    links::list(&process).push(Some(old.clone()));
     let _right = right(&process, &old, NAME);
     // So that there is a lane, in which the mark comes.
     old.lane(receiver_of(PORT)).unwrap();
@@ -101,7 +103,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     old.imports().arrive(NAME, PORT).unwrap();
     arrived_moved(&old, &process, NAME);
     assert!(is_told());
-    process.end_link(&old);
+    link_life::end_link(&process, &old);
 }
 
 #[test]
@@ -176,7 +178,7 @@ fn moved_to(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), direct: 
     let _ = moved.direct.set(direct);
     link.redirects.lock().insert((name, PORT), moved);
     link.redirects.has_any.store(true, Ordering::Relaxed);
-    process.links.lock().push(Some(link.clone()));
+    links::list(process).push(Some(link.clone()));
 }
 
 #[test]
@@ -193,8 +195,8 @@ fn links_of_a_port_that_has_moved_to_and_fro_are_let_go_of_when_both_have_ended(
             // It is not given back before the links end.
             last = None;
         }
-        process.end_link(&one);
-        process.end_link(&two);
+        link_life::end_link(&process, &one);
+        link_life::end_link(&process, &two);
         drop(last);
         expect_let_go(&one);
         expect_let_go(&two);

@@ -1,5 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link;
+use crate::link_life;
+use crate::links;
 use core::cell::RefCell;
 use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
@@ -32,7 +34,7 @@ fn told(peer: &OwnedFd) -> u8 {
 #[test]
 fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (process, link, peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let (last, found) = (Held::new(&process, &link), Arc::new(OnceLock::new()));
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
@@ -49,13 +51,13 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     assert!(hold(&process, &link).is_none() && !link.is_down());
     link.usage.stays();
     assert!(hold(&process, &link).is_some());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
 fn a_link_through_which_something_was_granted_is_not_left() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     let last = Held::new(&process, &link);
     let granting = link.clone();
     BETWEEN.set(Some(Box::new(move || {
@@ -63,13 +65,13 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     })));
     drop(last);
     assert!(!leave(&process, &link) && !link.usage.is_left());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
 fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     let (process, link, peer) = link();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     link.usage.grant();
     let last = Held::new(&process, &link);
     assert!(!hear_unused(&process, &link));
@@ -77,16 +79,16 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     drop(last);
     assert_eq!(told(&peer), kind::FREE);
     assert!(!link.is_down() && hear_unused(&process, &link) && link.is_down());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
 fn nothing_is_left_of_a_link_that_has_ended_once_nobody_holds_it() {
     let (process, link, _peer) = link();
-    process.links.lock().push(Some(link.clone()));
-    process.end_link(&link);
+    links::list(&process).push(Some(link.clone()));
+    link_life::end_link(&process, &link);
     let left = Arc::downgrade(&link);
-    let is_listed = || process.ended.lock().iter().any(|link| link.ptr_eq(&left));
+    let is_listed = || links::ended(&process).iter().any(|link| link.ptr_eq(&left));
     assert!(is_listed());
     drop(link);
     assert!(handfast_testing::within_patience(|| !is_listed()));

@@ -1,5 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link_as;
+use crate::link_life;
+use crate::links;
 use crate::receive::anonymous;
 use handfast_layout::control::CONTROL_BYTES_MAX;
 use handfast_layout::link::Side;
@@ -18,13 +20,13 @@ fn next(peer: &OwnedFd) -> Option<Vec<u8>> {
 fn a_port_that_is_dropped_before_the_welcome_is_told_of_after_it() {
     let (process, link, peer) = link_as(handfast_sys::process::uid(), Side::Acceptor);
     socket::set_nonblocking(&peer, true).unwrap();
-    process.links.lock().push(Some(link.clone()));
+    links::list(&process).push(Some(link.clone()));
     // At two receivers: of one, only the last port that has gone is told.
     let (one, other) = (anonymous().unwrap(), anonymous().unwrap());
     let (port, granted) = (one.port().id, other.port().clone());
     drop((one, other));
     assert_eq!(next(&peer), None, "before the welcome");
-    assert!(process.welcome(&link, Some(&granted)).is_ok());
+    assert!(link_life::welcome(&process, &link, Some(&granted)).is_ok());
     assert_eq!(
         next(&peer).as_deref(),
         Some(&*ControlMessage::Sealed.encode())
@@ -35,5 +37,5 @@ fn a_port_that_is_dropped_before_the_welcome_is_told_of_after_it() {
         let closed = ControlMessage::Closed { has_moved, port }.encode();
         while next(&peer).expect("the port's end is not told") != *closed {}
     }
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }

@@ -5,6 +5,7 @@ use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::hearing::Hearing;
+use crate::link_life;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -63,7 +64,7 @@ fn lanes_go_to_receivers_in_the_order_in_which_they_were_asked_for() {
     assert!(link.is_leaving(lane));
     link.hear_lane_back(lane as u8).unwrap();
     assert_eq!((link.lane(0), link.lane(2)), (None, Some(lane)));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn threads_that_are_apart_share_lanes_with_no_others() {
     assert_eq!(link.lane(0), None);
     apart(&|| assert_eq!(link.lane(0), Some(lane)));
     apart(&|| assert_eq!(link.lane(0), Some(lane), "of the same kind"));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
@@ -103,7 +104,7 @@ fn who_posts_to_a_lane_that_others_wait_for_gives_it_away_when_nothing_is_under_
     link.hear_lane_back(lane as u8).unwrap();
     rights[1].try_send(b"").unwrap();
     assert_eq!(link.position(lane), 3);
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
@@ -121,7 +122,7 @@ fn who_posts_to_a_lane_that_others_have_waited_for_long_waits_for_what_is_under_
     // Not for ever.
     rights[0].send(b"").unwrap();
     assert_eq!((link.position(lane), link.is_leaving(lane)), (2, false));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 #[test]
@@ -143,7 +144,7 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
     assert_eq!(link.position(lane), 1);
     assert!(link.hear_lane_back(lane as u8).is_err(), "twice");
     assert!(link.hear_lane_back(LANES as u8).is_err());
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 impl LaneMap {
@@ -198,7 +199,7 @@ fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_reme
     assert_eq!(gives(), once, "in another");
     link.map.passes_no_more(0);
     assert_eq!(gives(), again);
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }
 
 /// As the receiver: takes what is in a lane.
@@ -233,5 +234,5 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));
-    process.end_link(&link);
+    link_life::end_link(&process, &link);
 }

@@ -1,0 +1,58 @@
+//! The quotas of a process's peers, set by the application.
+
+use crate::error::{Misuse, NodeError};
+use crate::lifecycle;
+use crate::link::Link;
+use crate::links;
+use crate::process::Process;
+use crate::quotas::{OfPeer, Quotas};
+use handfast_sys::socket::Peer;
+use std::sync::Arc;
+
+/// Sets the quotas of each peer of this process, from now on. Some stores for each link.
+///
+/// # Errors
+/// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
+pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
+    set_quotas_by(move |_| quotas)
+}
+
+/// As [`set_quotas`], by the identity of the peer, as the kernel vouches for it. `quotas_of` is asked now for each peer,
+/// and by the control thread for those that come: it must not block.
+///
+/// # Errors
+/// As there.
+pub fn set_quotas_by(
+    quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
+) -> Result<(), NodeError> {
+    let process = lifecycle::current()?;
+    Ok(set_at(&process, Arc::new(quotas_of))?)
+}
+
+/// Sets the quotas of a node's peers.
+pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Misuse> {
+    // In a forked child a thread that the child does not have may hold the locks.
+    process.check()?;
+    process.quotas.set(quotas_of);
+    for link in links::all(process) {
+        limit(process, &link);
+    }
+    Ok(())
+}
+
+/// Sets the quotas of the peer of a link, and returns the function they come from.
+pub(crate) fn limit(process: &Process, link: &Link) -> Arc<OfPeer> {
+    let quotas_of = process.quotas.get();
+    // The application's: where it panics the usual ones stay.
+    if let Some(quotas) = crate::guest::guarded(|| quotas_of(&link.peer)) {
+        link.quotas.set(quotas);
+    }
+    quotas_of
+}
+
+/// As [`limit`], if that has changed since.
+pub(crate) fn limit_again(process: &Process, link: &Link, last: &Arc<OfPeer>) {
+    if !Arc::ptr_eq(&process.quotas.get(), last) {
+        limit(process, link);
+    }
+}

@@ -1,0 +1,229 @@
+//! The links of a process: from their first message to their end.
+
+use crate::again;
+use crate::arrivals;
+use crate::descriptors::inbox;
+use crate::door;
+use crate::error::{Exhausted, Resource};
+use crate::introduce;
+use crate::introduce::ends;
+use crate::lending;
+use crate::limits;
+use crate::link::{Link, Parts};
+use crate::links;
+use crate::loops;
+use crate::moving;
+use crate::notice;
+use crate::paths;
+use crate::per_cpu;
+use crate::port::Port;
+use crate::process::{Process, token};
+use crate::redirect;
+use crate::relay;
+use crate::vine;
+use core::sync::atomic::Ordering;
+use handfast_channel::bell;
+use handfast_layout::part::IS_HANDLE;
+use handfast_proto::rights::Target;
+use handfast_proto::timers::Timer;
+use handfast_sys::Errno;
+use handfast_sys::poll::Trigger;
+use std::sync::Arc;
+
+/// Sends the peer of a new link its welcome, with a right to `port`. The peer is told if `port` has been dropped since the
+/// welcome was made ready; if it has moved and its trail has ended, there is no welcome, and the peer connects again, to the new
+/// home. Then the peer is told of the ports that are served on each CPU.
+pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Result<(), Errno> {
+    // The lock: a thread that drops the port finds the link there, or this finds the port closing.
+    let links = links::list(process);
+    // Relaxed: under the lock.
+    let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
+    drop(links);
+    if let Some(port) = closing {
+        // Acquire: pairs with the Release of `depart`.
+        if port.is_leaving.load(Ordering::Acquire) {
+            return Err(Errno::CONNRESET);
+        }
+        // The word waits for the welcome.
+        let _ = link.tell_closed(port);
+    }
+    if !link.welcome()? {
+        process.schedule(Timer::Backlog);
+    }
+    if let Some(home) = port.and_then(|port| port.home.get()) {
+        // When it told the holders, the link may not have been among them.
+        home.exported();
+    }
+    per_cpu::tell_spread(process, link);
+    Ok(())
+}
+
+/// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
+pub(crate) fn tell_closing(process: &Process, port: &Port) {
+    let links = links::list(process);
+    // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
+    // in `welcome`.
+    port.is_closing.store(true, Ordering::Release);
+    if process.is_over() {
+        return;
+    }
+    let mut here = Vec::new();
+    for link in links.iter().flatten() {
+        if !link.tell_closed(port) {
+            process.schedule(Timer::Backlog);
+        }
+        here.extend(loops::twin(link));
+    }
+    drop(links);
+    // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
+    // wakers may run.
+    here.iter().for_each(|twin| twin.close_port(port.id));
+}
+
+/// Enters a new link everywhere: table, group, keeper, counters.
+pub(crate) fn add_link(process: &Arc<Process>, parts: Parts) -> Result<Arc<Link>, Resource> {
+    add_link_granting(process, parts, None)
+}
+
+/// As [`add_link`]; the peer has been promised a right to `port`, by the first handle, and may have used it.
+pub(crate) fn add_link_granting(
+    process: &Arc<Process>,
+    parts: Parts,
+    port: Option<&Port>,
+) -> Result<Arc<Link>, Resource> {
+    let serial = links::next_serial();
+    let link = Arc::new(Link::new(
+        process.clone(),
+        parts,
+        serial,
+        process.rows.take(),
+    ));
+    // No other thread sets it.
+    let _ = link.itself.set(Arc::downgrade(&link));
+    let limited_by = limits::limit(process, &link);
+    let promised = port.map(|port| notice::export(&link, port, Target::full(port.id, 0)));
+    let entered = match promised {
+        None | Some(Ok(IS_HANDLE)) => enter(process, &link),
+        Some(_) => Err(Resource::Exhausted(Exhausted {
+            what: "rights of a peer (set_quotas)",
+            limit: link.quotas.rights().into(),
+        })),
+    };
+    if let Err(resource) = entered {
+        // Only this thread ends it: it is in no list.
+        link.take_down();
+        notice::end_exports(&link, None, |receiver| process.port(receiver));
+        take_out(process, &link);
+        return Err(resource);
+    }
+    let user = link.peer.uid;
+    introduce::provisions(process).belongs(link.identity(), user);
+    let mut links = links::list(process);
+    let slot = links
+        .iter()
+        .position(Option::is_none)
+        .unwrap_or(links.len());
+    if slot == links.len() {
+        links.push(None);
+    }
+    links[slot] = Some(link.clone());
+    drop(links);
+    // A thread that starts the strategy finds the link in the list, or this finds it active.
+    if arrivals::is_active() {
+        let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
+    }
+    if process.is_over() {
+        // A shutdown may have looked before.
+        end_link(process, &link);
+    }
+    // A thread that sets other limits finds the link there, or this finds the new limits.
+    limits::limit_again(process, &link, &limited_by);
+    if link.is_down() {
+        // Cut by a receiver, when there was nothing to end.
+        process.attention.raise();
+    }
+    hear_early(process, &link);
+    crate::guest::tell!(debug, pid = link.peer.pid, uid = link.peer.uid, "link made");
+    Ok(link)
+}
+
+/// A peer that has sent its welcome may ring before its link is in the group. A thread that was woken by the ring, or looked
+/// before it slept, has found nothing there, and looks again.
+fn hear_early(process: &Process, link: &Link) {
+    // A thread that has looked in vain had the group's lock before this thread: the messages it was rung for (E3), or
+    // would have seen after its own fence (E4), are seen here. A thread that looks later finds the link.
+    let has_rung = |port: &Port| bell::link_rang(&link.region, link.calls.other(), port.receiver);
+    for port in process.ports(has_rung) {
+        process.rouse(port.receiver);
+    }
+}
+
+/// Enters a link in all tables where it is looked for by number: the code that ends it finds it everywhere.
+fn enter(process: &Process, link: &Arc<Link>) -> Result<(), Resource> {
+    link.group.set(link.index, Some(link));
+    link.row.set(1, link.peer.pid.into());
+    link.row.set(2, link.peer.uid.into());
+    link.row.set(0, 1);
+    let serial = u64::from(link.serial);
+    let mut added = (process.poll).add(&link.socket, token::LINK | serial, Trigger::Level);
+    if let (Ok(()), Some(pidfd)) = (&added, &link.pidfd) {
+        added = (process.poll).add(pidfd, token::PROCESS | serial, Trigger::Level);
+    }
+    added.map_err(|errno| Resource::of("epoll_ctl", errno))
+}
+
+/// Takes a link out of all that. From then on its number may be another's.
+fn take_out(process: &Process, link: &Link) {
+    process.poll.remove(&link.socket);
+    if let Some(pidfd) = &link.pidfd {
+        process.poll.remove(pidfd);
+    }
+    link.row.end();
+    process.groups.free(&link.group, link.index);
+}
+
+/// Ends a link and forgets it. Threads that still hold it see it down.
+pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
+    link.take_down();
+    let mut links = links::list(process);
+    let found = links
+        .iter_mut()
+        .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
+    let Some(entry) = found else { return };
+    *entry = None;
+    let mut ended = links::ended(process);
+    ended.retain(|link| link.strong_count() > 0);
+    ended.push(Arc::downgrade(link));
+    drop((ended, links));
+    if link.is_cut() {
+        inbox::close_unclaimed(link);
+    } else {
+        let ports = process.ports(|_| true);
+        ports.iter().for_each(|port| port.keep_rung(link));
+    }
+    take_out(process, link);
+    // Rights of these names may have become rights of other links that are gone, and those lead back here.
+    let unused = link.imports().end();
+    redirect::drop_moved(link, unused.into_iter());
+    crate::guest::tell!(
+        debug,
+        pid = link.peer.pid,
+        uid = link.peer.uid,
+        "link ended"
+    );
+    // Release: pairs with the Acquire of a receiver that clears out dead lanes.
+    process.deaths.fetch_add(1, Ordering::Release);
+    // After that: a receiver looks for the messages of the dead before it is told.
+    let vine = vine::of(process).get().map(|vine| vine.port.id);
+    for badge in notice::end_exports(link, vine, |receiver| process.port(receiver)) {
+        vine::vine_ended(process, vine.unwrap_or_default(), badge);
+    }
+    lending::end_loans(link);
+    ends::end_introductions(process, link);
+    door::end_questions(process, link);
+    moving::end_moves(process, link);
+    again::end_kept(process, link);
+    paths::end_paths(process, link);
+    relay::relay(process);
+    process.rouse_all();
+}
