@@ -20,6 +20,7 @@ use crate::origin::Origin;
 use crate::own::OwnRight;
 use crate::passing::ReplyRight;
 use crate::paths::Held;
+use crate::ports;
 use crate::process::Process;
 use crate::redirect;
 use crate::reply_slot::ReplySlot;
@@ -321,7 +322,7 @@ pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> 
     let vine = vine::of(process)
         .get()
         .filter(|vine| vine.port.id == target.port);
-    Some(match process.port_by_id(target.port) {
+    Some(match ports::by_id(process, target.port) {
         // The right behind the vine's port comes home.
         Some(_) if vine.is_some() => vine
             .and_then(|vine| vine.target(target.badge))

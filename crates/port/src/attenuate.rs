@@ -7,6 +7,7 @@ use crate::introduce::{Named, claim_by};
 use crate::link::Link;
 use crate::notice;
 use crate::origin::{Claimed, Origin};
+use crate::ports;
 use crate::process::Process;
 use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
@@ -84,7 +85,7 @@ pub(crate) fn attenuated(
             Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
             Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
         };
-        let Some(port) = process.port_by_id(target.port) else {
+        let Some(port) = ports::by_id(process, target.port) else {
             return Some(Claim::Dead);
         };
         // Again as often as this process revokes something meanwhile.

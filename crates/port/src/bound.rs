@@ -6,6 +6,7 @@
 
 use crate::error::Resource;
 use crate::port::Port;
+use crate::ports;
 use crate::process::{Process, token};
 use crate::rank;
 use crate::receive::ReceiveRight;
@@ -158,7 +159,7 @@ impl Bound {
         let is_named_so = |other: &Port| {
             other.name == port.name && other.receiver != port.receiver && other.home.get().is_none()
         };
-        let own = port.process.ports(is_named_so);
+        let own = ports::those(&port.process, is_named_so);
         self.file = SocketFile::moved(
             &port.process.configuration.directory(),
             &port.name,

@@ -9,6 +9,7 @@ use crate::introduce;
 use crate::link::Link;
 use crate::origin::Origin;
 use crate::poller::Poller;
+use crate::ports;
 use crate::process::Process;
 use crate::right::Right;
 use crate::send::SendRight;
@@ -111,7 +112,7 @@ pub(crate) fn come_home(
         if let Some(right) = redeem_at_home(process, number, recipient) {
             return Some(right);
         }
-        let at = process.port_by_id(port);
+        let at = ports::by_id(process, port);
         let Some(at) = at else { break };
         if let Some(mut poller) = at.try_lock() {
             // Nothing is between a lane and the table now.

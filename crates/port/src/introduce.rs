@@ -6,6 +6,7 @@ use crate::links;
 use crate::notice;
 use crate::notice::end_right;
 use crate::paths;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
@@ -175,7 +176,7 @@ pub(crate) fn redeeming(link: &Link) -> MutexGuard<'_, (), rank::Redeeming> {
 fn granted_anew(link: &Link, process: &Process, claim: Claim) {
     if let Claim::Granted(handle) = claim
         && let Some(Meaning::To(target)) = link.exports().resolve(handle)
-        && let Some(port) = process.port_by_id(target.port)
+        && let Some(port) = ports::by_id(process, target.port)
         && let Some(home) = port.home.get()
     {
         home.exported();
@@ -242,7 +243,7 @@ fn try_redeem(
         }
         Redeemed::Dead => Claim::Dead,
         Redeemed::To((target, is_watched)) => {
-            let port = process.port_by_id(target.port);
+            let port = ports::by_id(process, target.port);
             let granted = port.map(|port| notice::export(link, &port, target));
             drop(provisions);
             // The provision's own use ends after the one that follows it has begun.
@@ -310,7 +311,7 @@ pub(crate) fn provisions(
 
 /// Adds a right to a port of this process. `false`: the port has ended.
 fn added(process: &Process, target: Target) -> bool {
-    let Some(port) = process.port_by_id(target.port) else {
+    let Some(port) = ports::by_id(process, target.port) else {
         return false;
     };
     port.notices.added();
@@ -324,13 +325,15 @@ fn added(process: &Process, target: Target) -> bool {
 
 /// Whether a right that comes to be provided is watched. Under the lock of the provisions.
 fn begins(process: &Process, target: Target) -> bool {
-    let port = process.port_by_id(target.port);
+    let port = ports::by_id(process, target.port);
     port.is_some_and(|port| port.notices.begin(target.badge, || 1))
 }
 
 /// Counts a right off; and whether it was watched.
 pub(crate) fn ended(process: &Process, (target, is_watched): (Target, bool)) {
-    end_right((target, is_watched), |receiver| process.port(receiver));
+    end_right((target, is_watched), |receiver| {
+        ports::at(process, receiver)
+    });
     vine::vine_ended(process, target.port, target.badge);
 }
 

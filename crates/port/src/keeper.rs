@@ -11,6 +11,7 @@ use crate::link::Link;
 use crate::link_life;
 use crate::links;
 use crate::port::Port;
+use crate::ports;
 use crate::process::{Process, WATCH_NS, token};
 use crate::relay;
 use crate::users::{Charge, Foreign};
@@ -267,7 +268,7 @@ impl Keeper {
         let accepted = core::mem::take(&mut *bound::accepted(&self.process));
         for (port, socket) in accepted {
             // If another port is at its receiver by now, they are not taken.
-            let known = self.process.port(port.receiver);
+            let known = ports::at(&self.process, port.receiver);
             if let Ok(peer) = socket::peer(&socket)
                 && known.is_some_and(|known| Arc::ptr_eq(&known, &port))
             {
@@ -380,7 +381,7 @@ impl Keeper {
     }
 
     fn start(&mut self, socket: Foreign, peer: Peer, receiver: u32) {
-        let port = self.process.port(receiver);
+        let port = ports::at(&self.process, receiver);
         if port.is_none() && receiver != DOOR {
             // The port has just gone, or moved: the connector comes again.
             return;

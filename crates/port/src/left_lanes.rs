@@ -2,6 +2,7 @@
 
 use crate::link::Link;
 use crate::paths;
+use crate::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
@@ -14,7 +15,7 @@ use std::sync::Arc;
 /// whether some could not be looked at: a thread does at this moment.
 pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     let mut all = true;
-    for port in process.all_ports() {
+    for port in ports::all(process) {
         match port.try_lock() {
             Some(mut poller) => {
                 poller.take_dead(link);
@@ -81,7 +82,7 @@ fn leave_lane(
     lane: u32,
     receiver: u32,
 ) -> Result<bool, Fault> {
-    if let Some(port) = process.port(receiver) {
+    if let Some(port) = ports::at(process, receiver) {
         let Some(mut poller) = port.try_lock() else {
             return Ok(false);
         };
@@ -90,8 +91,8 @@ fn leave_lane(
         return left.map(|()| true);
     }
     // No port is bound meanwhile.
-    let _binding = process.binding.lock();
-    match process.port(receiver) {
+    let _binding = ports::binding(process);
+    match ports::at(process, receiver) {
         Some(_) => Ok(false),
         None => link.disown(lane).map(|()| true),
     }

@@ -55,6 +55,7 @@ mod batch;
 
 mod per_cpu;
 mod port;
+mod ports;
 mod receive;
 mod receiving;
 mod reply_slot;

@@ -10,6 +10,7 @@ use crate::link_life;
 use crate::links;
 use crate::moving;
 use crate::paths;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::redirect;
@@ -137,7 +138,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
     }
     let accepted = core::mem::take(&mut *bound::accepted(node));
     drop((listeners, accepted));
-    for port in node.all_ports() {
+    for port in ports::all(node) {
         if let Some(listener) = port.taken_up.get() {
             socket::shutdown(&**listener);
         }
@@ -154,7 +155,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         .iter()
         .for_each(|link| link_life::end_link(node, link));
     let_go(node);
-    node.rouse_all();
+    ports::rouse_all(node);
     // Peers may have put waiters back to sleep.
     let has_left = |link: &Arc<Link>| {
         link.disturb();

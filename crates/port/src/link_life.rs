@@ -17,6 +17,7 @@ use crate::notice;
 use crate::paths;
 use crate::per_cpu;
 use crate::port::Port;
+use crate::ports;
 use crate::process::{Process, token};
 use crate::redirect;
 use crate::relay;
@@ -112,7 +113,7 @@ pub(crate) fn add_link_granting(
     if let Err(resource) = entered {
         // Only this thread ends it: it is in no list.
         link.take_down();
-        notice::end_exports(&link, None, |receiver| process.port(receiver));
+        notice::end_exports(&link, None, |receiver| ports::at(process, receiver));
         take_out(process, &link);
         return Err(resource);
     }
@@ -153,8 +154,8 @@ fn hear_early(process: &Process, link: &Link) {
     // A thread that has looked in vain had the group's lock before this thread: the messages it was rung for (E3), or
     // would have seen after its own fence (E4), are seen here. A thread that looks later finds the link.
     let has_rung = |port: &Port| bell::link_rang(&link.region, link.calls.other(), port.receiver);
-    for port in process.ports(has_rung) {
-        process.rouse(port.receiver);
+    for port in ports::those(process, has_rung) {
+        ports::rouse(process, port.receiver);
     }
 }
 
@@ -198,7 +199,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     if link.is_cut() {
         inbox::close_unclaimed(link);
     } else {
-        let ports = process.ports(|_| true);
+        let ports = ports::those(process, |_| true);
         ports.iter().for_each(|port| port.keep_rung(link));
     }
     take_out(process, link);
@@ -215,7 +216,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.
     let vine = vine::of(process).get().map(|vine| vine.port.id);
-    for badge in notice::end_exports(link, vine, |receiver| process.port(receiver)) {
+    for badge in notice::end_exports(link, vine, |receiver| ports::at(process, receiver)) {
         vine::vine_ended(process, vine.unwrap_or_default(), badge);
     }
     lending::end_loans(link);
@@ -225,5 +226,5 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     again::end_kept(process, link);
     paths::end_paths(process, link);
     relay::relay(process);
-    process.rouse_all();
+    ports::rouse_all(process);
 }

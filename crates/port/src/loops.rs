@@ -14,6 +14,7 @@ use crate::notice;
 use crate::own::OwnRight;
 use crate::paths::Held;
 use crate::peer_bells::map_peer_bells;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
@@ -85,7 +86,7 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
     }
     let region = create_sealed("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
     let uid = handfast_sys::process::uid();
-    let (one, other) = (process.reserve(uid)?, process.reserve(uid)?);
+    let (one, other) = (ports::reserve(process, uid)?, ports::reserve(process, uid)?);
     let (near_index, far_index) = (one.index(), other.index());
     let end = |socket: OwnedFd, calls, (place, peer_index): (Reserved, u32)| {
         let mapping = Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;

@@ -18,6 +18,7 @@ use crate::notice;
 use crate::paths;
 use crate::paths::Held;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
@@ -268,7 +269,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
 
 /// Keeper: tells the peers that have got a right to a port since it moved.
 pub(crate) fn tell_new_holders(process: &Process) {
-    for port in process.all_ports() {
+    for port in ports::all(process) {
         // Acquire: pairs with the Release in `exported`.
         if let Some(home) = port.home.get()
             && home.has_new.swap(false, Ordering::Acquire)
@@ -309,7 +310,7 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     let unsent = lost.iter().filter(|departure| departure.receive.is_none());
     unsent.for_each(Departure::stays);
     drop(lost);
-    for port in process.all_ports() {
+    for port in ports::all(process) {
         if let Some(home) = port.home.get() {
             home.trail().end(link.serial);
         }
@@ -319,7 +320,7 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
 /// Keeper: the peer has given back what it has got by this handle, and more is under way.
 pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
     if let Some(Meaning::To(target)) = link.exports().resolve(handle)
-        && let Some(port) = process.port_by_id(target.port)
+        && let Some(port) = ports::by_id(process, target.port)
         && let Some(home) = port.home.get()
         && home.trail().tell_again((link.serial, handle))
     {

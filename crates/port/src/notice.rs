@@ -9,6 +9,7 @@ use crate::link::Link;
 use crate::links;
 use crate::own::{Own, OwnRight};
 use crate::port::Port;
+use crate::ports;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::revoke;
@@ -210,7 +211,7 @@ pub(crate) fn tell_death(port: &Port, number: u64) {
 fn tell(port: &Port) {
     // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
     port.notices.is_due.store(true, Ordering::Release);
-    port.process.rouse(port.receiver);
+    ports::rouse(&port.process, port.receiver);
 }
 
 impl ReceiveRight {

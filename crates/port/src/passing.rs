@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::message::Message;
 use crate::paths;
 use crate::paths::Held;
+use crate::ports;
 use crate::process::Process;
 use crate::relay;
 use crate::relay::Relay;
@@ -264,7 +265,7 @@ impl Request {
             && rights.is_empty()
             && let Some(woke_peer) = to.pass_now(bytes, reply)
         {
-            if woke_peer && let Some(port) = to.process().port(reply.came_to()) {
+            if woke_peer && let Some(port) = ports::at(to.process(), reply.came_to()) {
                 // The next message comes later by that.
                 port.woke_receiver();
             }

@@ -8,6 +8,7 @@ use crate::link::Link;
 use crate::moving::Home;
 use crate::notice::Notices;
 use crate::poller::Poller;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
@@ -156,7 +157,7 @@ impl Port {
         }
         // The port may have been dropped since it was found; the dropping thread looks here after the port is
         // out of the list.
-        let there = self.process.port(self.receiver);
+        let there = ports::at(&self.process, self.receiver);
         if there.is_none_or(|there| there.id != self.id) {
             drop(self.take_rung());
         }

@@ -1,30 +1,26 @@
 //! The state of one process: its identity, its trust groups, its links, its ports, its keeper.
 
 use crate::configuration::Configuration;
-use crate::error::{Exhausted, Misuse, PeerFault, Resource};
-use crate::group::{Groups, Reserved};
+use crate::error::{Misuse, PeerFault, Resource};
+use crate::group::Groups;
 use crate::options::Options;
 use crate::options::WaitBy;
-use crate::port::Port;
 use crate::quotas::QuotasOf;
 use crate::rank;
 use crate::revocations::Revocations;
 use crate::rows::Rows;
 use crate::tables::Tables;
-use crate::unbound;
 use crate::upkeep::Upkeep;
 use crate::users::{Foreign, Users};
-use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use handfast_layout::part::receiver_of;
-use handfast_layout::{bell, counters};
+use handfast_layout::counters;
 use handfast_proto::introductions::Provisions;
 use handfast_proto::rights::Target;
 use handfast_proto::timers::Timer;
 use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Trigger};
 use handfast_sys::socket::Peer;
-use handfast_sys::sync::{Mutex, RwLock};
+use handfast_sys::sync::Mutex;
 use handfast_sys::{OwnedFd, process};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -45,12 +41,8 @@ pub(crate) struct Process {
     pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
-    ports: RwLock<Vec<Option<Arc<Port>>>, rank::Ports>,
-    /// Held while a port enters the list.
-    pub(crate) binding: Mutex<(), rank::Binding>,
     /// Until when the keeper looks for messages for ports that have ended, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
-    next_generation: AtomicU32,
     /// What the protocols know of it.
     pub(crate) tables: Tables,
     pub(crate) poll: Poll,
@@ -115,10 +107,7 @@ impl Process {
             deaths: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),
-            ports: RwLock::default(),
-            binding: Mutex::default(),
             unbound_until_ns: AtomicU64::new(0),
-            next_generation: AtomicU32::new(1),
             tables: Tables::default(),
             poll: Poll::new().map_err(os("epoll_create1"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
@@ -167,17 +156,6 @@ impl Process {
         self.upkeep.schedule(timer, from_now_ns);
     }
 
-    /// Takes a place for a link to come, in the trust group of `uid` or in a crowd.
-    pub(crate) fn reserve(&self, uid: u32) -> Result<Reserved, Resource> {
-        let version = self.groups.version();
-        let place = self.groups.reserve(uid)?;
-        if self.groups.version() != version {
-            // Receivers have to sleep in the bells of a new group, too.
-            self.rouse_all();
-        }
-        Ok(place)
-    }
-
     /// Whether its node was shut down.
     pub(crate) fn is_over(&self) -> bool {
         // Acquire: pairs with the exchange in `shutdown`; its wake-ups come after that.
@@ -204,31 +182,6 @@ impl Process {
         core::mem::replace(&mut *self.keeper.lock(), keeper)
     }
 
-    /// Wakes every sleeping receiver of this process.
-    pub(crate) fn rouse_all(&self) {
-        let ports = self.ports(|_| true);
-        for group in &*self.groups.all() {
-            ports.iter().for_each(|port| group.rouse(port.receiver));
-        }
-        self.raise_sets();
-        for port in ports {
-            port.nudge();
-            waits::call_takers(&port);
-        }
-    }
-
-    /// Wakes the receivers at `receiver`.
-    pub(crate) fn rouse(&self, receiver: u32) {
-        for group in &*self.groups.all() {
-            group.rouse(receiver);
-        }
-        self.raise_sets();
-        if let Some(port) = self.port(receiver) {
-            port.nudge();
-            waits::call_takers(&port);
-        }
-    }
-
     /// Enters a set; its flag is forgotten when the set is dropped.
     pub(crate) fn add_set(&self, flag: &Arc<Flag>) {
         let mut sets = self.sets.lock();
@@ -244,82 +197,10 @@ impl Process {
         crate::arrivals::rouse();
     }
 
-    /// Makes a port with a free receiver.
-    pub(crate) fn add_port(
-        self: &Arc<Self>,
-        make: impl FnOnce(u32, u32) -> Arc<Port>,
-    ) -> Result<Arc<Port>, Resource> {
-        crate::guest::later(|| self.bind_port(make))
-    }
-
-    fn bind_port(
-        self: &Arc<Self>,
-        make: impl FnOnce(u32, u32) -> Arc<Port>,
-    ) -> Result<Arc<Port>, Resource> {
-        let _binding = self.binding.lock();
-        // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
-        // ports: rights end here.
-        let free = self.unbound().first().copied();
-        free.inspect(|receiver| unbound::refuse_for(self, *receiver));
-        let mut ports = self.ports.write();
-        let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
-        if receiver >= bell::RECEIVERS as usize {
-            let limit = bell::RECEIVERS.into();
-            return Err(Resource::Exhausted(Exhausted {
-                what: "ports of this process; drop some, or serve several objects by one port and badges",
-                limit,
-            }));
-        }
-        if receiver == ports.len() {
-            ports.push(None);
-        }
-        // Relaxed: a number.
-        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        // Bit 31 of a port's number is for handles.
-        let port = make(receiver as u32, generation & 0x7f_ffff);
-        ports[receiver] = Some(port.clone());
-        Ok(port)
-    }
-
-    /// The process's ports for which `check` holds. Without the lock: the caller's work on them may run wakers.
-    pub(crate) fn ports(&self, check: impl Fn(&Port) -> bool) -> Vec<Arc<Port>> {
-        let ports = self.ports.read();
-        let those = ports.iter().flatten().filter(|port| check(port));
-        those.cloned().collect()
-    }
-
-    pub(crate) fn port(&self, receiver: u32) -> Option<Arc<Port>> {
-        let ports = self.ports.read();
-        ports.get(receiver as usize).cloned().flatten()
-    }
-
     /// A number for the next right that this process provides, never used again.
     pub(crate) fn next_provision(&self) -> u64 {
         // Relaxed: a number.
         self.provided.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// All ports.
-    pub(crate) fn all_ports(&self) -> Vec<Arc<Port>> {
-        let ports = self.ports.read();
-        ports.iter().flatten().cloned().collect()
-    }
-
-    /// The receivers that had a port and have none.
-    pub(crate) fn unbound(&self) -> Vec<u32> {
-        let ports = self.ports.read();
-        let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
-        receivers.map(|(_, receiver)| receiver).collect()
-    }
-
-    /// The port of this process with this number.
-    pub(crate) fn port_by_id(&self, id: u32) -> Option<Arc<Port>> {
-        self.port(receiver_of(id)).filter(|port| port.id == id)
-    }
-
-    pub(crate) fn remove_port(&self, receiver: u32) {
-        let mut ports = self.ports.write();
-        ports[receiver as usize] = None;
     }
 }
 

@@ -7,6 +7,7 @@ use crate::link_life;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
@@ -75,7 +76,7 @@ fn make(
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
     let (strategy, cap) = process.configuration.resolve(options);
-    let port = process.add_port(|receiver, generation| {
+    let port = ports::add(process, |receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
         Arc::new(Port::new(process.clone(), id, name, waiter))
@@ -451,7 +452,7 @@ impl Drop for ReceiveRight {
         }
         crate::guest::later(|| self.port.lock().close());
         self.publish_name(false);
-        process.remove_port(self.port.receiver);
+        ports::remove(process, self.port.receiver);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
         drop(self.port.take_rung());

@@ -7,6 +7,7 @@ use crate::link::Link;
 use crate::links;
 use crate::message::Message;
 use crate::poller::{wake_caller, wake_producer};
+use crate::ports;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use core::sync::atomic::Ordering;
@@ -89,8 +90,8 @@ pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
         return false;
     }
     // No port is bound meanwhile.
-    let _binding = process.binding.lock();
-    for receiver in process.unbound() {
+    let _binding = ports::binding(process);
+    for receiver in ports::unbound(process) {
         refuse_for(process, receiver);
     }
     true

@@ -17,6 +17,7 @@ use crate::guest::{Woken, wake};
 use crate::link::Link;
 use crate::poller::Poller;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
@@ -357,7 +358,7 @@ impl Place for Spinning<'_> {
 /// Keeper: messages that wait for the rights they name, at ports where no thread waits, have waited long enough.
 /// Returns how long until the next ones have.
 pub(crate) fn call_due(process: &Process) -> Option<u64> {
-    let ports = process.all_ports();
+    let ports = ports::all(process);
     let due = ports
         .iter()
         .map(|port| call_due_at(port, clock::ticks_ns()));
@@ -368,7 +369,7 @@ pub(crate) fn call_due(process: &Process) -> Option<u64> {
 pub(crate) fn rung(process: &Process, link: &Link, receiver: u32) {
     // Relaxed: a port missed here has been rung for.
     let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
-    for port in process.ports(|port| port.receiver == receiver || has_waits(port)) {
+    for port in ports::those(process, |port| port.receiver == receiver || has_waits(port)) {
         rung_at(&port, link, receiver);
     }
 }

@@ -8,6 +8,7 @@ use crate::link_life;
 use crate::links;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::per_cpu;
+use crate::ports;
 use crate::process::Process;
 use crate::unused;
 use crate::users::Foreign;
@@ -76,7 +77,7 @@ pub(super) fn attempt(
     };
     let find = |_| unused::hold_link(process, |link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
-    let place = process.reserve(peer.uid)?;
+    let place = ports::reserve(process, peer.uid)?;
     let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
     let outcome = greet((&hello, path), &socket, &place.group().fd, limit)?;
     let (welcome, fds) = match outcome {

@@ -6,6 +6,7 @@ use crate::link::Parts;
 use crate::link_life;
 use crate::links;
 use crate::peer_bells::PeerBells;
+use crate::ports;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
@@ -58,7 +59,9 @@ pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Lin
             is_published: false,
         },
         peer_index: 0,
-        place: process.reserve(handfast_sys::process::uid()).ok().unwrap(),
+        place: ports::reserve(process, handfast_sys::process::uid())
+            .ok()
+            .unwrap(),
         peer: socket::Peer {
             uid,
             ..as_kernel_says

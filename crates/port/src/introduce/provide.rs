@@ -9,6 +9,7 @@ use crate::links;
 use crate::moving;
 use crate::notice;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::revoke;
 use crate::send::SendRight;
@@ -194,7 +195,7 @@ fn own_port(
     let Named::To(target) = introduce::named(link, process, name, now_ns) else {
         return Err(Rule::Introduction.broken());
     };
-    let port = process.port_by_id(target.port);
+    let port = ports::by_id(process, target.port);
     match port
         .as_ref()
         .is_none_or(|port| moving::has_sent(link, port))

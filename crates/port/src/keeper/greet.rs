@@ -9,6 +9,7 @@ use crate::links;
 use crate::notice;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::unused;
 use crate::users::{Charge, Foreign};
@@ -248,7 +249,7 @@ impl Keeper {
             region_fd,
             peer_index: hello.link,
             incarnation: hello.incarnation,
-            place: self.process.reserve(peer.uid)?,
+            place: ports::reserve(&self.process, peer.uid)?,
             _turn: turn,
         })
     }
@@ -347,7 +348,7 @@ fn check_port(process: &Process, port: &Arc<Port>, hello: &Hello) -> Result<(), 
     if port.is_leaving.load(Ordering::Acquire) {
         return Err(Refusal::Told(Status::Crossed, 0));
     }
-    let known = process.port(port.receiver);
+    let known = ports::at(process, port.receiver);
     let is_there = known.is_some_and(|known| Arc::ptr_eq(&known, port));
     match port.name == hello.name && is_there {
         true => Ok(()),

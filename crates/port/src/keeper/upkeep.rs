@@ -11,6 +11,7 @@ use crate::links;
 use crate::moving;
 use crate::paths;
 use crate::per_cpu::worker;
+use crate::ports;
 use crate::process::{Process, WATCH_NS, token};
 use crate::redirect;
 use crate::relay;
@@ -44,7 +45,7 @@ impl Keeper {
             Timer::Claims => return Left::for_peer(later::claim_late(process)),
             Timer::MovedPorts => moving::tell_new_holders(process),
             Timer::DomainCalls => {
-                for port in process.ports(|port| port.served.get().is_some()) {
+                for port in ports::those(process, |port| port.served.get().is_some()) {
                     port.served.get().inspect(|local| local.publish(&port));
                 }
             }

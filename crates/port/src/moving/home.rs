@@ -10,6 +10,7 @@ use crate::notice;
 use crate::notice::Notice;
 use crate::paths;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
@@ -261,7 +262,7 @@ pub(crate) fn marked(
         // The right's port was at this receiver before, and has gone with its home since.
         return Ok(None);
     }
-    let there = process.port_by_id(port);
+    let there = ports::by_id(process, port);
     if there.is_none_or(|there| there.home.get().is_none()) {
         return Err(fault);
     }

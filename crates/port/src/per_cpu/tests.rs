@@ -1,4 +1,5 @@
 use super::*;
+use crate::ports;
 use handfast_testing::{PATIENCE, Random};
 use std::thread;
 
@@ -21,7 +22,7 @@ fn a_message_is_handled_whenever_its_worker_ends() {
         let rings = scope.spawn(|| {
             let mut random = Random::of(seed);
             while !is_over.load(Ordering::Relaxed) {
-                process.rouse_all();
+                ports::rouse_all(&process);
                 // Sleep: a moment chosen at random.
                 thread::sleep(Duration::from_micros(random.below(300)));
             }

@@ -1,6 +1,7 @@
 //! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
 
 use super::Poller;
+use crate::ports;
 use crate::request::Received;
 use handfast_layout::link::SLOTS;
 use handfast_proto::rota::{Key, Rang};
@@ -75,7 +76,7 @@ impl Poller {
             self.forget_links();
             // No other thread has seen these links: their contents are first heard of here. They are the next
             // port's, if this one is gone.
-            let rung = (!self.is_closed).then(|| self.process.port(self.receiver));
+            let rung = (!self.is_closed).then(|| ports::at(&self.process, self.receiver));
             for link in rung
                 .flatten()
                 .map(|port| port.take_rung())

@@ -1,0 +1,140 @@
+//! The ports of a process, each at a receiver of its own.
+
+use crate::error::{Exhausted, Resource};
+use crate::group::Reserved;
+use crate::port::Port;
+use crate::process::Process;
+use crate::rank;
+use crate::unbound;
+use crate::waits;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_layout::bell;
+use handfast_layout::part::receiver_of;
+use handfast_sys::sync::{Mutex, MutexGuard, RwLock};
+use std::sync::Arc;
+
+#[derive(Default)]
+struct Ports {
+    list: RwLock<Vec<Option<Arc<Port>>>, rank::Ports>,
+    /// Held while a port enters the list.
+    binding: Mutex<(), rank::Binding>,
+    /// The generation of the last one.
+    generation: AtomicU32,
+}
+
+fn of(process: &Process) -> &Ports {
+    process.tables.get()
+}
+
+/// Held while a port enters the list.
+pub(crate) fn binding(process: &Process) -> MutexGuard<'_, (), rank::Binding> {
+    of(process).binding.lock()
+}
+
+/// Takes a place for a link to come, in the trust group of `uid` or in a crowd.
+pub(crate) fn reserve(process: &Process, uid: u32) -> Result<Reserved, Resource> {
+    let version = process.groups.version();
+    let place = process.groups.reserve(uid)?;
+    if process.groups.version() != version {
+        // Receivers have to sleep in the bells of a new group, too.
+        rouse_all(process);
+    }
+    Ok(place)
+}
+
+/// Wakes every sleeping receiver of this process.
+pub(crate) fn rouse_all(process: &Process) {
+    let ports = those(process, |_| true);
+    for group in &*process.groups.all() {
+        ports.iter().for_each(|port| group.rouse(port.receiver));
+    }
+    process.raise_sets();
+    for port in ports {
+        port.nudge();
+        waits::call_takers(&port);
+    }
+}
+
+/// Wakes the receivers at `receiver`.
+pub(crate) fn rouse(process: &Process, receiver: u32) {
+    for group in &*process.groups.all() {
+        group.rouse(receiver);
+    }
+    process.raise_sets();
+    if let Some(port) = at(process, receiver) {
+        port.nudge();
+        waits::call_takers(&port);
+    }
+}
+
+/// Makes a port with a free receiver.
+pub(crate) fn add(
+    process: &Arc<Process>,
+    make: impl FnOnce(u32, u32) -> Arc<Port>,
+) -> Result<Arc<Port>, Resource> {
+    crate::guest::later(|| bind_port(process, make))
+}
+
+fn bind_port(
+    process: &Arc<Process>,
+    make: impl FnOnce(u32, u32) -> Arc<Port>,
+) -> Result<Arc<Port>, Resource> {
+    let _binding = binding(process);
+    // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
+    // ports: rights end here.
+    let free = unbound(process).first().copied();
+    free.inspect(|receiver| unbound::refuse_for(process, *receiver));
+    let mut ports = of(process).list.write();
+    let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
+    if receiver >= bell::RECEIVERS as usize {
+        let limit = bell::RECEIVERS.into();
+        return Err(Resource::Exhausted(Exhausted {
+            what: "ports of this process; drop some, or serve several objects by one port and badges",
+            limit,
+        }));
+    }
+    if receiver == ports.len() {
+        ports.push(None);
+    }
+    // Relaxed: a number.
+    let generation = of(process).generation.fetch_add(1, Ordering::Relaxed) + 1;
+    // Bit 31 of a port's number is for handles.
+    let port = make(receiver as u32, generation & 0x7f_ffff);
+    ports[receiver] = Some(port.clone());
+    Ok(port)
+}
+
+/// The process's ports for which `check` holds. Without the lock: the caller's work on them may run wakers.
+pub(crate) fn those(process: &Process, check: impl Fn(&Port) -> bool) -> Vec<Arc<Port>> {
+    let ports = of(process).list.read();
+    let those = ports.iter().flatten().filter(|port| check(port));
+    those.cloned().collect()
+}
+
+pub(crate) fn at(process: &Process, receiver: u32) -> Option<Arc<Port>> {
+    let ports = of(process).list.read();
+    ports.get(receiver as usize).cloned().flatten()
+}
+
+/// All ports.
+pub(crate) fn all(process: &Process) -> Vec<Arc<Port>> {
+    let ports = of(process).list.read();
+    ports.iter().flatten().cloned().collect()
+}
+
+/// The receivers that had a port and have none.
+pub(crate) fn unbound(process: &Process) -> Vec<u32> {
+    let ports = of(process).list.read();
+    let receivers = ports.iter().zip(0..).filter(|(port, _)| port.is_none());
+    receivers.map(|(_, receiver)| receiver).collect()
+}
+
+/// The port of this process with this number.
+pub(crate) fn by_id(process: &Process, id: u32) -> Option<Arc<Port>> {
+    at(process, receiver_of(id)).filter(|port| port.id == id)
+}
+
+pub(crate) fn remove(process: &Process, receiver: u32) {
+    let mut ports = of(process).list.write();
+    ports[receiver as usize] = None;
+}
