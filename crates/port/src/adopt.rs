@@ -13,13 +13,12 @@ use crate::introduce;
 use crate::introduce::{Named, claim};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
-use crate::loops;
+use crate::link::held::Held;
 use crate::message::Message;
 use crate::moving::{is_unread, refuse, settle_in};
 use crate::origin::Origin;
 use crate::own::OwnRight;
 use crate::passing::ReplyRight;
-use crate::paths::Held;
 use crate::ports;
 use crate::process::Process;
 use crate::redirect;
@@ -78,7 +77,7 @@ pub(crate) fn adopt_here(
     if let Some((units, rights)) = message.units_and_rights()
         && let [unit] = units
         && let Some(named) = Part::of_sender(unit)
-        && !loops::is_loop(link)
+        && !link.is_loop()
     {
         arrive(link, named)?;
         if rights.capacity() == 0 {
@@ -127,7 +126,7 @@ fn adopt_all(
             (units, taken) = (rest, taken + 1);
             if taken > known {
                 arrive(link, named)?;
-                rights.push(match loops::is_loop(link) {
+                rights.push(match link.is_loop() {
                     true => own_around(process, link, named.0)?,
                     false => Right::Send(imported(process, link, named)),
                 });
@@ -153,7 +152,7 @@ fn adopt_all(
                 // A process that may only pass rights on is told of each again: see `Described::goes_on`.
                 return Err(fault(Rule::Introduction));
             }
-            rights.push(again::take_again(link, process, number)?);
+            rights.push(again::take_again(link, number)?);
             continue;
         }
         if let Part::Receive {
@@ -204,7 +203,7 @@ fn other(
             let what = (exporter, number, port);
             Right::Send(introduced(process, link, vine, (what, keep, whom)))
         }
-        Part::Again { number } => again::take_again(link, process, number)?,
+        Part::Again { number } => again::take_again(link, number)?,
         Part::Home {
             port,
             introducer,
@@ -223,7 +222,7 @@ fn other(
         Part::Reply { word, generation } => match ReplySlot::passed(link, word, generation)? {
             Some(mut slot) => {
                 // The last right to a port there may be dropped first.
-                slot.held = Some(Held::new(process, &slot.link));
+                slot.held = Some(Held::new(&slot.link));
                 Right::Reply(ReplyRight::new(slot))
             }
             None => Right::Dead,
@@ -249,7 +248,7 @@ fn receive(
         return Err(fault_of(Rule::Introduction));
     }
     if matches!(whom, Whom::NoReceiver) {
-        refuse(process, link, token);
+        refuse(link, token);
         return match name_bytes {
             0 => Ok(Right::Dead),
             // The socket that listens at its name is closed.
@@ -264,7 +263,7 @@ fn receive(
         Some(listener) if socket::is_listener(&listener) => listener.uncharged(),
         Some(_) => return Err(fault_of(Rule::Descriptor)),
         None => {
-            refuse(process, link, token);
+            refuse(link, token);
             return Ok(lost("recvmsg", Errno::MFILE));
         }
     };
@@ -298,7 +297,7 @@ fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fau
 /// A right to a port of this process that has gone by a link of it with itself. The name it has there is given back.
 #[inline(never)]
 fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    let right = match loops::twin(link) {
+    let right = match link.twin() {
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),
     };
@@ -312,7 +311,7 @@ pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, Righ
     let handle = right
         .origin()
         .handle_at_home(right.handle(), right.link())?;
-    let twin = loops::twin(right.link()).ok_or(RightError::Dead)?;
+    let twin = right.link().twin().ok_or(RightError::Dead)?;
     own(process, &twin, handle).map_err(|_| RightError::Dead)
 }
 
@@ -349,7 +348,7 @@ fn introduced(
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
         // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
-        introduce::decline(process, link, exporter, number);
+        introduce::decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     if let Whom::Relay(to) = whom

@@ -3,7 +3,6 @@
 
 use crate::link::Link;
 use crate::links;
-use crate::paths;
 use crate::process::Process;
 use crate::rank;
 use crate::right::Right;
@@ -66,27 +65,27 @@ pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
 }
 
 /// Introducer: the right that was to come again was not sent.
-pub(crate) fn unsent_again(link: &Link, process: &Process, number: u64) {
+pub(crate) fn unsent_again(link: &Link, number: u64) {
     if told(link).unsent(number) {
-        paths::say(process, link, ControlMessage::Left { number });
+        link.say(ControlMessage::Left { number });
     }
 }
 
 /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
 #[inline]
-pub(crate) fn take_again(link: &Link, process: &Process, number: u64) -> Result<Right, Fault> {
+pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
     let mut keeping = keeping(link);
     match keeping.again(number) {
         Some(Came::Right(right)) => {
             let right = right.clone();
             drop(keeping);
             if right.is_down() {
-                let_go_of_dead(link, process);
+                let_go_of_dead(link);
             }
             Ok(Right::Send(right))
         }
         Some(Came::Ended { came }) => {
-            paths::say(process, link, ControlMessage::Leave { number, came });
+            link.say(ControlMessage::Leave { number, came });
             Ok(Right::Dead)
         }
         None if link.is_down() => Ok(Right::Dead),
@@ -97,13 +96,13 @@ pub(crate) fn take_again(link: &Link, process: &Process, number: u64) -> Result<
 /// Recipient: rights whose exporters have ended are of no use any more, whether a thread here has them or not. Their
 /// numbers are known until the introducer has said that they have left, which may be never.
 #[cold]
-fn let_go_of_dead(link: &Link, process: &Process) {
+fn let_go_of_dead(link: &Link) {
     let mut keeping = keeping(link);
     let ended = keeping.end_those(SendRight::is_down);
     for (number, came, _) in &ended {
         // Under the lock: in the order in which they come.
         let (number, came) = (*number, *came);
-        paths::say(process, link, ControlMessage::Leave { number, came });
+        link.say(ControlMessage::Leave { number, came });
     }
     drop(keeping);
     ended.into_iter().for_each(|(.., right)| let_go(right));
@@ -138,7 +137,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
         right.link().imports().keep(right.handle(), by);
         // Under the lock: a thread that finds the right there asks that it leave, and its introducer has heard by then that it is
         // kept.
-        paths::say(process, link, ControlMessage::Kept { number });
+        link.say(ControlMessage::Kept { number });
     }
     drop(keeping);
     if kept.is_err() {
@@ -149,16 +148,12 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
         end_kept(process, link);
     }
     if right.is_down() {
-        let_go_of_dead(link, process);
+        let_go_of_dead(link);
     }
 }
 
 /// Keeper: one of these came.
-pub(crate) fn take_again_message(
-    process: &Process,
-    link: &Link,
-    message: ControlMessage<'_>,
-) -> Result<(), Fault> {
+pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Result<(), Fault> {
     let (number, has_left) = match message {
         ControlMessage::Kept { number } => (number, !told(link).kept(number)),
         ControlMessage::Leave { number, came } => (number, told(link).leave(number, came)),
@@ -174,7 +169,7 @@ pub(crate) fn take_again_message(
             // A peer that asks reads the answer.
             return Err(Rule::Introduction.broken());
         }
-        paths::say(process, link, ControlMessage::Left { number });
+        link.say(ControlMessage::Left { number });
     }
     Ok(())
 }
@@ -191,7 +186,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
         let quiet = keeping(&introducer).quiet(number);
         match quiet {
             Some(came) => {
-                paths::say(process, &introducer, ControlMessage::Leave { number, came });
+                introducer.say(ControlMessage::Leave { number, came });
             }
             None => again |= link.imports().may_be_unused(handle),
         }
@@ -218,7 +213,7 @@ pub(crate) fn end_kept(process: &Process, link: &Link) {
     let kept = keeping(link).end();
     kept.into_iter().for_each(let_go);
     for introducer in links::live(process) {
-        let_go_of_dead(&introducer, process);
+        let_go_of_dead(&introducer);
     }
 }
 

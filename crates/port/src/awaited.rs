@@ -296,8 +296,8 @@ impl Awaited {
     }
 
     /// Gives the outcome up: no thread waits for it any more.
-    pub(crate) fn cancel(&self, process: &Process) {
-        cancel::give_up(self.link(), process, self.slot(), self.generation);
+    pub(crate) fn cancel(&self) {
+        cancel::give_up(self.link(), self.slot(), self.generation);
     }
 }
 

@@ -443,14 +443,14 @@ impl Call<'_> {
         }
         let (link, process) = (self.right.link(), self.right.process());
         let Ticket { index, generation } = self.ticket;
-        cancel::give_up(link, process, self.slot(), generation);
+        cancel::give_up(link, self.slot(), generation);
         match &self.moved {
-            Some(moved) => moved.cancel(process),
+            Some(moved) => moved.cancel(),
             // Moved, and never looked at since.
             None if self.is_answered() => {
                 let mut moved = Awaited::new(link.clone(), index, generation);
                 if moved.follow(process) && !moved.is_answered() {
-                    moved.cancel(process);
+                    moved.cancel();
                 }
             }
             None => {}

@@ -9,8 +9,6 @@ use crate::link::Link;
 use crate::link::What;
 use crate::message::Message;
 use crate::passing::ReplyRight;
-use crate::paths;
-use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::send::SendRight;
@@ -233,12 +231,12 @@ impl ReplySlot {
 }
 
 /// Caller: gives up the outcome of `generation` in `slot`. A system call if the callee waits for that.
-pub(crate) fn give_up(link: &Link, process: &Process, slot: Slot, generation: u32) {
+pub(crate) fn give_up(link: &Link, slot: Slot, generation: u32) {
     // One wait for the peer to read does for all.
     if slot.cancel(&link.region, generation)
         && !link.has_unsaid(1, |message| matches!(message, ControlMessage::Ring { .. }))
     {
-        paths::say(process, link, ControlMessage::Ring { receiver: NOBODY });
+        link.say(ControlMessage::Ring { receiver: NOBODY });
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::lifecycle;
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::link_life;
 use crate::options::Options;
-use crate::paths::Held;
 use crate::process::Process;
 use crate::receive::BEHIND_DESCRIPTOR;
 use crate::redirect;
@@ -164,9 +164,7 @@ fn connect_by(
             // The last other right to a shared link may have gone meanwhile, and the link with it.
             Attempt::Linked(link, welcome) if let Some(_held) = unused::hold(process, &link) => {
                 let named = (welcome.handle, welcome.port);
-                let arrived = unused::change_imports(&link, process, |imports| {
-                    imports.arrive(named.0, named.1)
-                });
+                let arrived = link.change_imports(|imports| imports.arrive(named.0, named.1));
                 if arrived.is_err() {
                     link_life::end_link(process, &link);
                     return Err(failed(name, "no right in the welcome"));

@@ -8,7 +8,6 @@ use crate::give_back;
 use crate::introduce::Provided;
 use crate::lending;
 use crate::link::Link;
-use crate::loops;
 use crate::moving;
 use crate::moving::depart;
 use crate::notice;
@@ -95,18 +94,18 @@ enum Undo {
 
 impl Undo {
     /// The right was not sent after all.
-    fn take_back(self, process: &Process, link: &Link) {
+    fn take_back(self, link: &Link) {
         match self {
             Self::Nothing => {}
-            Self::Exported(handle) => give_back::retract(link, process, handle),
+            Self::Exported(handle) => give_back::retract(link, &link.process, handle),
             Self::Passed(passed) => passed.take_back(link),
-            Self::Leaving(token) => moving::stays(process, token),
-            Self::Again(number) => again::unsent_again(link, process, number),
+            Self::Leaving(token) => moving::stays(&link.process, token),
+            Self::Again(number) => again::unsent_again(link, number),
             Self::Lent(loan) => lending::lends_not(link, loan),
             Self::Introduced(handle, provided) => {
-                give_back::retract(link, process, handle);
+                give_back::retract(link, &link.process, handle);
                 if let Some(provided) = provided {
-                    provided.take_back(process);
+                    provided.take_back();
                 }
             }
         }
@@ -159,7 +158,7 @@ impl Described {
         }
         let described = self.try_describe((process, link), load);
         if described.is_err() {
-            self.take_back(process, link);
+            self.take_back(link);
         }
         described
     }
@@ -189,16 +188,16 @@ impl Described {
             self.count += count + named.len();
         }
         if let Some(reply) = &load.reply {
-            self.passed = Some(Passed::of(process, reply, link)?);
+            self.passed = Some(Passed::of(reply, link)?);
         }
         Ok(())
     }
 
     /// The message was not sent after all. Nothing is described any more.
-    pub(crate) fn take_back(&mut self, process: &Process, link: &Link) {
+    pub(crate) fn take_back(&mut self, link: &Link) {
         self.count = 0;
         for undo in &mut self.undo {
-            core::mem::replace(undo, Undo::Nothing).take_back(process, link);
+            core::mem::replace(undo, Undo::Nothing).take_back(link);
         }
         if let Some(passed) = self.passed.take() {
             passed.take_back(link);
@@ -261,7 +260,7 @@ fn part_of(
         Right::Send(right) if let Some(part) = right.home(link) => {
             return Ok((part, Undo::Nothing));
         }
-        Right::Send(right) if loops::is_loop(right.best().link()) => {
+        Right::Send(right) if right.best().link().is_loop() => {
             if right.is_forked() {
                 return Err(RightError::Dead);
             }
@@ -278,7 +277,7 @@ fn part_of(
         Right::Send(right) => return third(process, link, (right.best(), goes_on)),
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
-            let passed = Passed::of(process, reply, link)?;
+            let passed = Passed::of(reply, link)?;
             let (word, generation) = passed.words();
             return Ok((Part::Reply { word, generation }, Undo::Passed(passed)));
         }

@@ -139,7 +139,7 @@ pub(crate) fn strange(
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     if !process.configuration.meets_strangers {
-        introduce::decline(process, link, exporter, number);
+        introduce::decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     let upgrade = Upgrade::new(process, link, (exporter, number));
@@ -162,7 +162,7 @@ fn ask_where(process: &Process, upgrade: &Arc<Upgrade>, port: u32) {
     }
     drop(doors);
     if asks {
-        paths::say(process, link, ControlMessage::DoorWhere { exporter });
+        link.say(ControlMessage::DoorWhere { exporter });
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name
     }
     doors.awaits(exporter, link);
     drop(doors);
-    paths::say(process, link, ControlMessage::DoorWhere { exporter });
+    link.say(ControlMessage::DoorWhere { exporter });
 }
 
 fn doors(process: &Process) -> MutexGuard<'_, Doors, rank::Doors> {
@@ -253,14 +253,10 @@ pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
     };
     drop(doors);
     if refused.is_none() {
-        paths::say(
-            process,
-            &forwarder,
-            ControlMessage::DoorWhere { exporter: caller },
-        );
+        forwarder.say(ControlMessage::DoorWhere { exporter: caller });
     }
     for ask in given_up.into_iter().chain(refused) {
-        paths::give_up(process, &ask);
+        paths::give_up(&ask);
     }
     if forwarder.is_down() {
         // The link may have ended before this was in the table.
@@ -313,7 +309,7 @@ pub(crate) fn ask_for_door(process: &Process, link: &Arc<Link>, exporter: [u8; 2
         _charge: charge,
     });
     drop(doors);
-    paths::say(process, &of, ControlMessage::DoorAsk { token });
+    of.say(ControlMessage::DoorAsk { token });
 }
 
 /// Exporter: shows its door, which is made when it is first asked for. Making it may wait for other processes of this
@@ -408,7 +404,7 @@ fn meet(process: &Arc<Process>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
     for (_, ask, _) in asks {
         match link {
             Some(link) => paths::want(process, link, ask),
-            None => paths::give_up(process, &ask),
+            None => paths::give_up(&ask),
         }
     }
     for Stranger { port, upgrade, .. } in waiting {

@@ -15,7 +15,6 @@ use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use crate::spread;
-use crate::unused;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, released, released_of};
@@ -55,8 +54,8 @@ pub(crate) struct Releases {
 #[inline]
 pub(crate) fn dropped(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes: u32) {
     let is_new = match lanes {
-        0 => unused::change_imports(link, process, |imports| imports.dropped(handle, &[])),
-        lanes => dropped_after(link, process, handle, lanes),
+        0 => link.change_imports(|imports| imports.dropped(handle, &[])),
+        lanes => dropped_after(link, handle, lanes),
     };
     if is_new && !link.is_down() {
         process.schedule(Timer::Releases);
@@ -66,7 +65,7 @@ pub(crate) fn dropped(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, 
 
 /// Messages have used it, the last of them in these lanes.
 #[cold]
-fn dropped_after(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes: u32) -> bool {
+fn dropped_after(link: &Arc<Link>, handle: Handle, lanes: u32) -> bool {
     let port = link.imports().port_of(handle);
     let receiver = port.map_or(NOBODY, receiver_of);
     let mut uses = Vec::new();
@@ -76,7 +75,7 @@ fn dropped_after(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes
         left &= left - 1;
         uses.extend(use_of(link, lane, receiver));
     }
-    unused::change_imports(link, process, |imports| imports.dropped(handle, &uses))
+    link.change_imports(|imports| imports.dropped(handle, &uses))
 }
 
 /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
@@ -269,7 +268,7 @@ pub(crate) fn is_refused(link: &Arc<Link>, process: &Process, index: u32, genera
     let failure = awaited.failure();
     if !awaited.is_answered() {
         // The outcome may have been moved after the call was given up.
-        awaited.cancel(process);
+        awaited.cancel();
         return failure.is_some();
     }
     awaited.slot().is_plain(&awaited.link().region)
@@ -283,7 +282,7 @@ fn refuse_outcome(link: &Arc<Link>, process: &Arc<Process>, index: u32, generati
         let failure = awaited.failure();
         if !awaited.is_answered() {
             // The outcome may have been moved after the call was given up.
-            awaited.cancel(process);
+            awaited.cancel();
             return failure.is_some();
         }
         match awaited.take(process, &mut Message::new(), Whom::Nobody) {

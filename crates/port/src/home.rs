@@ -75,7 +75,7 @@ impl Drop for GoingHome {
         let is_own = self.process.epoch == handfast_sys::process::fork_epoch();
         if is_own && !*self.is_told.get_mut() {
             let introducer = &self.introducer;
-            introduce::decline(&self.process, introducer, self.exporter, self.number);
+            introduce::decline(introducer, self.exporter, self.number);
         }
     }
 }

@@ -5,7 +5,6 @@ use crate::link::Link;
 use crate::links;
 use crate::notice;
 use crate::notice::end_right;
-use crate::paths;
 use crate::ports;
 use crate::process::Process;
 use crate::rank;
@@ -357,28 +356,24 @@ pub(crate) fn forgo_provision(process: &Process, number: Number, recipient: [u8;
 }
 
 /// Introducer: tells an exporter that a provision is void.
-fn void(process: &Process, exporter: &Link, number: u64) {
-    paths::say(process, exporter, ControlMessage::ProvisionVoid { number });
+fn void(exporter: &Link, number: u64) {
+    exporter.say(ControlMessage::ProvisionVoid { number });
 }
 
 /// Recipient: tells the introducer that what it has provided will not be claimed.
-pub(crate) fn decline(process: &Process, introducer: &Link, exporter: [u8; 20], number: u64) {
+pub(crate) fn decline(introducer: &Link, exporter: [u8; 20], number: u64) {
     if introducer.is_behind() {
         // The rights it has provided stay until it ends.
         return;
     }
-    paths::say(
-        process,
-        introducer,
-        ControlMessage::Declined { number, exporter },
-    );
+    introducer.say(ControlMessage::Declined { number, exporter });
 }
 
 /// Keeper: a recipient declines what was provided to it by this process.
-pub(crate) fn hear_declined(process: &Process, link: &Link, number: u64, exporter: [u8; 20]) {
+pub(crate) fn hear_declined(link: &Link, number: u64, exporter: [u8; 20]) {
     // The exporter may be gone; or this may never have been provided to this peer.
     if let Some(exporter) = take_unheard(link, &exporter, number) {
-        void(process, &exporter, number);
+        void(&exporter, number);
     }
 }
 

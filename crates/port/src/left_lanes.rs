@@ -1,7 +1,6 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::Link;
-use crate::paths;
 use crate::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
@@ -70,7 +69,7 @@ pub(crate) fn leave_lanes(link: &Arc<Link>, process: &Arc<Process>) -> Result<bo
         if has_left {
             link.incoming.has_left(lane);
             let lane = lane as u8;
-            paths::say(process, link, ControlMessage::LaneBack { lane });
+            link.say(ControlMessage::LaneBack { lane });
         }
     }
     Ok(link.incoming.leaving().next().is_some())

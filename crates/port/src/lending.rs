@@ -14,7 +14,6 @@ use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
 use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
-use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
 use handfast_sys::sync::MutexGuard;
@@ -179,9 +178,7 @@ pub(crate) fn end_arena(link: &Link, key: u64) {
         lent: lent_in_all,
     };
     // Under the lock: its number may be another's next.
-    if !link.say(ControlMessage::Arena(ended)) {
-        link.process.schedule(Timer::Backlog);
-    }
+    link.say(ControlMessage::Arena(ended));
 }
 
 /// The link has ended: lent blocks come back.

@@ -5,13 +5,11 @@ use crate::arena::Out;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::give_back::Releases;
-use crate::group::{Group, Reserved};
 use crate::introduce::Introductions;
 use crate::notice;
 use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
-use crate::paths::Passing;
 use crate::peer_bells::PeerBells;
 use crate::process::Process;
 use crate::rank;
@@ -44,9 +42,13 @@ use std::sync::{Arc, OnceLock, Weak};
 mod backlog;
 mod counters;
 mod doorbell;
+pub(crate) mod group;
+pub(crate) mod hearing;
+pub(crate) mod held;
 mod in_force;
 mod incoming;
 pub(crate) mod lanes;
+pub(crate) mod passing;
 mod peer_ports;
 mod returns;
 mod rouse;
@@ -57,9 +59,11 @@ pub(crate) mod usage;
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;
 use doorbell::Doorbell;
+use group::{Group, Reserved};
 use in_force::InForce;
 pub(crate) use incoming::Incoming;
 use lanes::LaneMap;
+use passing::Passing;
 use peer_ports::PeerPorts;
 use returns::Returns;
 use tasks::Tasks;
@@ -275,6 +279,17 @@ impl Link {
 
     pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>, rank::DeathNotices> {
         self.death_notices.lock()
+    }
+
+    /// The link's other end, if that is here, too.
+    pub(crate) fn twin(&self) -> Option<Arc<Self>> {
+        self.twin.get()?.upgrade()
+    }
+
+    /// Whether its other end is in this process.
+    #[inline]
+    pub(crate) fn is_loop(&self) -> bool {
+        self.twin.get().is_some()
     }
 
     /// Whether nothing can be answered through it: it has ended, or is the link of this process's parent.

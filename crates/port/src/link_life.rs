@@ -11,7 +11,6 @@ use crate::lending;
 use crate::limits;
 use crate::link::{Link, Parts};
 use crate::links;
-use crate::loops;
 use crate::moving;
 use crate::notice;
 use crate::paths;
@@ -46,7 +45,7 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
             return Err(Errno::CONNRESET);
         }
         // The word waits for the welcome.
-        let _ = link.tell_closed(port);
+        tell_closed(link, port);
     }
     if !link.welcome()? {
         process.schedule(Timer::Backlog);
@@ -57,6 +56,11 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
     }
     per_cpu::tell_spread(process, link);
     Ok(())
+}
+
+fn tell_closed(link: &Link, port: &Port) {
+    // Relaxed: set by the thread that drops the port now, or it is not set.
+    link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
 }
 
 /// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
@@ -70,10 +74,8 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
     }
     let mut here = Vec::new();
     for link in links.iter().flatten() {
-        if !link.tell_closed(port) {
-            process.schedule(Timer::Backlog);
-        }
-        here.extend(loops::twin(link));
+        tell_closed(link, port);
+        here.extend(link.twin());
     }
     drop(links);
     // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:

@@ -7,12 +7,12 @@
 //! uses it, if no rights have gone by it in messages.
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
-use crate::group::Reserved;
+use crate::link::group::Reserved;
+use crate::link::held::Held;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::notice;
 use crate::own::OwnRight;
-use crate::paths::Held;
 use crate::peer_bells::map_peer_bells;
 use crate::ports;
 use crate::process::Process;
@@ -39,8 +39,7 @@ const RECEIVERS_OF_LOOP: u32 = 4;
 /// it.
 const TRIES_MAX: u32 = 64;
 
-/// The connecting ends, by receiver.
-/// The links of a process with itself.
+/// The links of a process with itself: the connecting ends, by receiver.
 #[derive(Default)]
 struct Loops(Mutex<Vec<Weak<Link>>, rank::Loops>);
 
@@ -60,7 +59,7 @@ pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Res
     if let Some(held) = known_loop(process, place, &loops) {
         // Another thread was faster.
         drop(loops);
-        twin(&link)
+        link.twin()
             .iter()
             .for_each(|far| link_life::end_link(process, far));
         link_life::end_link(process, &link);
@@ -70,7 +69,7 @@ pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Res
         loops.resize_with(place + 1, Weak::new);
     }
     loops[place] = Arc::downgrade(&link);
-    Ok(Held::new(process, &link))
+    Ok(Held::new(&link))
 }
 
 fn known_loop(process: &Arc<Process>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
@@ -130,7 +129,7 @@ pub(crate) fn right_to_own(
             return Err(ConnectError::Gone(Gone::Port));
         }
         let near = loop_to(process, receiver_of(target.port))?;
-        let Some(far) = twin(&near) else { continue };
+        let Some(far) = near.twin() else { continue };
         let exported = notice::export_own(&far, own).ok_or(ConnectError::Gone(Gone::Right))?;
         let handle = match exported {
             Err(Refused::Over) => continue,
@@ -139,7 +138,7 @@ pub(crate) fn right_to_own(
         // Counted there before it is here, as a right that comes in a message. Only a peer names a right
         // that does not exist.
         let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
-        if unused::change_imports(&near, process, arrive).is_err() {
+        if near.change_imports(arrive).is_err() {
             return Err(no_more_rights(&far));
         }
         let waiting = process.waiting;
@@ -156,15 +155,4 @@ fn no_more_rights(link: &Link) -> ConnectError {
         what: "rights of a process to its own ports; drop some, or raise the quota (set_quotas)",
         limit: link.quotas.rights().into(),
     })
-}
-
-/// The link's other end, if that is here, too.
-pub(crate) fn twin(link: &Link) -> Option<Arc<Link>> {
-    link.twin.get()?.upgrade()
-}
-
-/// Whether its other end is in this process.
-#[inline]
-pub(crate) fn is_loop(link: &Link) -> bool {
-    link.twin.get().is_some()
 }

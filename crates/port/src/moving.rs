@@ -13,10 +13,9 @@
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
 use crate::error::{Misuse, RightError};
+use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX};
 use crate::notice;
-use crate::paths;
-use crate::paths::Held;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
@@ -350,7 +349,7 @@ pub(crate) fn settle_in(
             port: port.id,
             handle,
         };
-        paths::say(process, link, arrived);
+        link.say(arrived);
         if asks {
             receive.notify_no_senders();
         }
@@ -366,7 +365,7 @@ pub(crate) fn settle_in(
             }
         },
         Err(resource) => {
-            refuse(process, link, token);
+            refuse(link, token);
             crate::descriptors::lost_of(resource)
         }
     }
@@ -381,8 +380,8 @@ pub(crate) fn is_unread(link: &Link) -> bool {
 }
 
 /// New home: there is no room for a port that has come.
-pub(crate) fn refuse(process: &Process, link: &Link, token: u32) {
-    paths::say(process, link, ControlMessage::NotArrived { token });
+pub(crate) fn refuse(link: &Link, token: u32) {
+    link.say(ControlMessage::NotArrived { token });
 }
 
 #[cfg(test)]

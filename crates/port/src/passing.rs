@@ -4,9 +4,9 @@ use crate::awaited::Awaited;
 use crate::describe::Load;
 use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::message::Message;
 use crate::paths;
-use crate::paths::Held;
 use crate::ports;
 use crate::process::Process;
 use crate::relay;
@@ -150,7 +150,7 @@ impl ReplyRight {
             return Err(SendError::Misuse(Misuse::Forked));
         }
         // For as long as the answer is awaited.
-        let _held = Held::new(&process, &link);
+        let _held = Held::new(&link);
         if let Some(end) = paths::end(&link) {
             return Err(end);
         }
@@ -173,7 +173,7 @@ impl ReplyRight {
         });
         match waited {
             Err(SendError::TimedOut) => {
-                awaited.cancel(&process);
+                awaited.cancel();
                 relay::add_relay(&process, Relay::forsaken(awaited, own));
             }
             _ => own.free(),
@@ -360,11 +360,7 @@ pub(crate) enum Passed {
 
 impl Passed {
     /// How it goes to the peer of `to`.
-    pub(crate) fn of(
-        process: &Process,
-        reply: &ReplyRight,
-        to: &Arc<Link>,
-    ) -> Result<Self, RightError> {
+    pub(crate) fn of(reply: &ReplyRight, to: &Arc<Link>) -> Result<Self, RightError> {
         let slot = reply.slot().map_err(|_| RightError::Answered)?;
         if slot.link.is_over() {
             return Err(RightError::Answered);
@@ -377,7 +373,7 @@ impl Passed {
         }
         // Before the look.
         let version = to.passing.ways();
-        Ok(match paths::way(process, &slot.link, slot.index, to) {
+        Ok(match paths::way(&slot.link, slot.index, to) {
             Way::Path { number, path } => {
                 let known = Known {
                     from: (slot.link.serial, slot.index / REPLIES),
@@ -435,7 +431,7 @@ impl Passed {
                 FORWARDS
             }
             Self::Vine(own) => {
-                relay::add_relay(process, Relay::new(process, own, reply));
+                relay::add_relay(process, Relay::new(own, reply));
                 VINES
             }
         };

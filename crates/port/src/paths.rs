@@ -3,6 +3,8 @@
 
 use crate::door;
 use crate::error::{Gone, SendError};
+use crate::link::held::Held;
+use crate::link::passing::Party;
 use crate::link::{Link, UNSAID_MAX};
 use crate::links;
 use crate::process::Process;
@@ -19,19 +21,13 @@ use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
 use handfast_sys::sync::MutexGuard;
-pub(crate) use passing::{Party, Passing};
 use std::sync::{Arc, OnceLock};
 
 mod caller;
-mod held;
-
 use caller::remembered;
 pub(crate) use caller::{Path, expected};
 
 mod callers;
-
-mod passing;
-pub(crate) use held::Held;
 
 /// Replier: the request of a forwarder.
 pub(crate) struct Ask {
@@ -57,13 +53,6 @@ struct Between {
 /// Forgets a party of the peer's.
 fn forget_party(link: &Link, number: u32) {
     let dropped = link.passing.lock().parties.dropped(number);
-    link.passing.forgot_parties();
-    drop(dropped);
-}
-
-/// The peer's messages are taken by no thread any more: its parties end.
-pub(crate) fn end_parties(link: &Link) {
-    let dropped = link.passing.lock().parties.drop_those(|_| true);
     link.passing.forgot_parties();
     drop(dropped);
 }
@@ -121,16 +110,9 @@ pub(crate) fn sets_from(process: &Process, link: &Link) -> Vec<u32> {
     sets
 }
 
-/// Sends a control message that must not be lost while the link lasts.
-pub(crate) fn say(process: &Process, link: &Link, message: ControlMessage<'_>) {
-    if !link.is_down() && !link.say(message) {
-        process.schedule(Timer::Backlog);
-    }
-}
-
 /// Forwarder: how the reply right of slot `index` of the calls that come through `from` goes on to
 /// the peer of `to`. Asks for a path when it is time to.
-pub(crate) fn way(process: &Process, from: &Link, index: u32, to: &Link) -> Way {
+pub(crate) fn way(from: &Link, index: u32, to: &Link) -> Way {
     let set = index / REPLIES;
     let link = from.serial;
     let way = (to.passing.lock().asks).way(Source { link, set }, clock::ticks_ns());
@@ -142,7 +124,7 @@ pub(crate) fn way(process: &Process, from: &Link, index: u32, to: &Link) -> Way 
             index,
             set,
         };
-        say(process, to, ask);
+        to.say(ask);
     }
     way
 }
@@ -156,7 +138,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     };
     end_those(process, &over);
     for wanted in unmet {
-        refuse_path(process, &wanted.forwarder, wanted.number);
+        refuse_path(&wanted.forwarder, wanted.number);
     }
     for link in links::live(process) {
         let (dropped, gone) = {
@@ -167,10 +149,10 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
         };
         link.passing.forget_ways();
         for number in dropped {
-            say(process, &link, ControlMessage::PathDrop { number });
+            link.say(ControlMessage::PathDrop { number });
         }
         for (number, _party) in gone {
-            refuse_path(process, &link, number);
+            refuse_path(&link, number);
         }
     }
 }
@@ -182,9 +164,9 @@ pub(crate) fn end_all_paths(process: &Process) {
     drop((live, wanted));
 }
 
-fn refuse_path(process: &Process, forwarder: &Link, number: u32) {
+fn refuse_path(forwarder: &Link, number: u32) {
     forget_party(forwarder, number);
-    say(process, forwarder, ControlMessage::PathRefused { number });
+    forwarder.say(ControlMessage::PathRefused { number });
 }
 
 /// Keeper: a control message of this kind.
@@ -224,13 +206,13 @@ pub(crate) fn take_path_message(
         ControlMessage::PathDenied { token } => {
             let wanted = callers(process).wanted(token, link);
             if let Some(wanted) = wanted {
-                refuse_path(process, &wanted.forwarder, wanted.number);
+                refuse_path(&wanted.forwarder, wanted.number);
             }
             Ok(())
         }
         ControlMessage::PathReady { number, path } => {
             if !link.passing.lock().asks.ready(number, path) {
-                say(process, link, ControlMessage::PathDrop { number });
+                link.say(ControlMessage::PathDrop { number });
             }
             Ok(())
         }
@@ -262,7 +244,7 @@ fn asked(
     let asked = link.passing.lock().parties.asked(number);
     let has_room = asked.map_err(|_| Rule::Path.broken())?;
     if !has_room {
-        refuse_path(process, link, number);
+        refuse_path(link, number);
         return Ok(());
     }
     let ask = Ask {
@@ -287,33 +269,33 @@ pub(crate) fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
     let has_asked_enough = callers(process).wanted_by(ask.forwarder()) >= WANTED_MAX;
     // Between users it would have to make all buffers of a set beforehand: answers come by the vine there.
     if of.is_behind() || has_asked_enough || of.region.looks_for_pages() {
-        return give_up(process, &ask);
+        return give_up(&ask);
     }
     let Ask {
         forwarder,
         number,
         between,
     } = ask;
-    let token = (callers(process)).want(Held::new(process, of), (forwarder, number));
+    let token = (callers(process)).want(Held::new(of), (forwarder, number));
     let want = ControlMessage::PathWant {
         token,
         forwarder: between.forwarder,
         index: between.index,
         set: between.set,
     };
-    say(process, of, want);
+    of.say(want);
     if of.is_down() {
         // The link may have ended before this was in the table.
         let wanted = callers(process).wanted(token, of);
         if let Some(wanted) = wanted {
-            refuse_path(process, &wanted.forwarder, wanted.number);
+            refuse_path(&wanted.forwarder, wanted.number);
         }
     }
 }
 
 /// Replier: there is no way to the caller.
-pub(crate) fn give_up(process: &Process, ask: &Ask) {
-    refuse_path(process, &ask.forwarder, ask.number);
+pub(crate) fn give_up(ask: &Ask) {
+    refuse_path(&ask.forwarder, ask.number);
 }
 
 /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
@@ -344,7 +326,7 @@ fn grant(process: &Arc<Process>, link: &Arc<Link>, token: u32, between: &Between
         Some(granted)
     });
     let Some(granted) = granted else {
-        say(process, link, ControlMessage::PathDenied { token });
+        link.say(ControlMessage::PathDenied { token });
         return;
     };
     // The link may have ended before it was in the table.
@@ -359,11 +341,7 @@ fn grant(process: &Arc<Process>, link: &Arc<Link>, token: u32, between: &Between
         slot.forget(&link.region);
     }
     let path = granted.path;
-    say(
-        process,
-        link,
-        ControlMessage::PathGranted { token, path, set },
-    );
+    link.say(ControlMessage::PathGranted { token, path, set });
 }
 
 /// Caller: the link that `between` names. The forwarder gives the index of a link that has ended to another link, of which
@@ -392,25 +370,21 @@ fn granted(
     for index in 0..REPLIES {
         Slot::of(link.calls.other(), slot_of(set, index)).clear(&link.region);
     }
-    let party = Arc::new(Party::new(Held::new(process, link), set, path));
+    let party = Arc::new(Party::new(Held::new(link), set, path));
     let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
     let refused = {
         let mut passing = forwarder.passing.lock();
         let refused = passing.parties.granted(number, party);
         if refused.is_ok() {
             // Under the lock: no refusal of this number is said before.
-            say(
-                process,
-                &forwarder,
-                ControlMessage::PathReady { number, path },
-            );
+            forwarder.say(ControlMessage::PathReady { number, path });
         }
         refused
     };
     drop(refused);
     if forwarder.is_down() || link.is_down() {
         // The link may have ended before this was in its table.
-        refuse_path(process, &forwarder, number);
+        refuse_path(&forwarder, number);
     }
     Ok(())
 }

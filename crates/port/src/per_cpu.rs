@@ -17,7 +17,7 @@ use crate::rank;
 use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
-use crate::spread::{CPUS, Entry, message, say_spread};
+use crate::spread::{CPUS, Entry, message};
 use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -241,7 +241,7 @@ impl ReceiveRight {
             server: Arc::downgrade(&server),
         });
         for link in links::live(&process) {
-            say_spread(&process, &link, &message);
+            link.say_encoded(&message);
         }
         let epoch = process.epoch;
         Ok(PerCpu { server, epoch })
@@ -252,7 +252,7 @@ impl ReceiveRight {
 pub(crate) fn tell_spread(process: &Process, link: &Link) {
     // Servers that come later are announced to all links there are.
     for message in process.tables.get::<Servers>().messages() {
-        say_spread(process, link, &message);
+        link.say_encoded(&message);
     }
 }
 

@@ -17,8 +17,8 @@ mod upkeep;
 mod waiting;
 
 use crate::adopt::{Whom, adopt_here};
-use crate::group::Group;
 use crate::introduce::Patience;
+use crate::link::group::Group;
 use crate::message::Message;
 use crate::notice::Notices;
 use crate::process::Process;

@@ -1,10 +1,10 @@
 //! A bound port: polling, following and sleeping threads.
 
 use crate::error::{Misuse, ReceiveError};
-use crate::group::Group;
 use crate::guest;
-use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::link::group::Group;
+use crate::link::hearing::Hearing;
 use crate::moving::Home;
 use crate::notice::Notices;
 use crate::poller::Poller;

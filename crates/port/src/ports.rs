@@ -1,7 +1,7 @@
 //! The ports of a process, each at a receiver of its own.
 
 use crate::error::{Exhausted, Resource};
-use crate::group::Reserved;
+use crate::link::group::Reserved;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;

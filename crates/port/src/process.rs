@@ -2,7 +2,7 @@
 
 use crate::configuration::Configuration;
 use crate::error::{Misuse, PeerFault, Resource};
-use crate::group::Groups;
+use crate::link::group::Groups;
 use crate::options::Options;
 use crate::options::WaitBy;
 use crate::quotas::QuotasOf;

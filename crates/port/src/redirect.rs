@@ -5,10 +5,10 @@
 use crate::door;
 use crate::give_back;
 use crate::introduce::claim_freely;
+use crate::link::held::Held;
 use crate::link::{Link, Outgoing};
 use crate::loops;
 use crate::notice;
-use crate::paths::Held;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
@@ -396,7 +396,7 @@ fn switch(
         imports.copied(name);
         imports.port_of(name)
     };
-    let Some(old_port) = unused::change_imports(link, process, take_up) else {
+    let Some(old_port) = link.change_imports(take_up) else {
         return Switched::Done;
     };
     let switched = switch_to(process, &moved, (link, name, old_port), with);

@@ -5,9 +5,9 @@ use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{DomainError, SendError};
 use crate::home;
+use crate::link::held::Held;
 use crate::message::Message;
 use crate::passing::{Own, ReplyRight};
-use crate::paths::Held;
 use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::Ordering;
@@ -41,8 +41,8 @@ enum Seen {
 }
 
 impl Relay {
-    pub(crate) fn new(process: &Arc<Process>, own: Own, right: ReplyRight) -> Self {
-        let held = Held::new(process, &own.link);
+    pub(crate) fn new(own: Own, right: ReplyRight) -> Self {
+        let held = Held::new(&own.link);
         if let Some(reply) = right.request().reply_right() {
             // A give-up of the caller is passed on, too.
             reply.watch();
@@ -116,7 +116,7 @@ impl Relay {
             let failure = self.awaited.failure();
             if !self.is_answered() {
                 if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
-                    self.awaited.cancel(process);
+                    self.awaited.cancel();
                     // A caller that has gone is not kept until the answer comes, perhaps from another user's process.
                     let is_gone =
                         |right: &mut ReplyRight| right.link().is_none_or(|link| link.is_down());

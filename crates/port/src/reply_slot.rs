@@ -2,7 +2,8 @@
 
 use crate::error::DomainError;
 use crate::link::Link;
-use crate::paths::{Held, Party};
+use crate::link::held::Held;
+use crate::link::passing::Party;
 use crate::poller::{Poller, wake_caller};
 use crate::slots::SLOTS_PER_LANE;
 use handfast_channel::reply::Slot;

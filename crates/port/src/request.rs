@@ -335,7 +335,7 @@ impl Request {
         let mut described = Described::new().goes_on(reply.is_passed());
         described.describe(&process, &reply.link, load)?;
         if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
-            described.take_back(&process, &reply.link);
+            described.take_back(&reply.link);
             return Err(unsent.of_reply(&reply.link));
         }
         reply.answer_described(bytes, described.units());

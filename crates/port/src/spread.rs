@@ -5,14 +5,12 @@
 //! a receiver that is another port's refuses what comes by a right that is not to it.
 
 use crate::link::Link;
-use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
 use handfast_layout::part::{is_handle, receiver_of};
-use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -145,12 +143,6 @@ pub(crate) fn spread_of(link: &Link, port: u32) -> Option<Arc<[Entry]>> {
     let told = spread_told(link);
     let known = told.iter().find(|(known, _)| *known == port);
     known.map(|(_, entries)| entries.clone())
-}
-
-pub(crate) fn say_spread(process: &Process, link: &Link, message: &Encoded) {
-    if !link.say_encoded(message) {
-        process.schedule(Timer::Backlog);
-    }
 }
 
 #[cfg(test)]

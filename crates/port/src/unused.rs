@@ -10,74 +10,20 @@
 //! ```
 
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::link::lanes::Sent;
 use crate::link::usage::state;
 use crate::link_life;
 use crate::links;
-use crate::loops;
-use crate::paths;
-use crate::paths::Held;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;
-use handfast_proto::rights::Imports;
-use handfast_proto::timers::Timer;
 use handfast_sys::clock;
 use std::sync::Arc;
 
 /// How long the peer has to take what was sent, before it is left behind.
 const LINGER_NS: u64 = 1_000_000_000;
-
-/// A use of `link` has ended.
-pub(crate) fn release(process: &Arc<Process>, link: &Arc<Link>) {
-    if !link.usage.release() {
-        return;
-    }
-    #[cfg(test)]
-    tests::between();
-    if loops::is_loop(link) {
-        return end_loop(process, link);
-    }
-    if link.usage.turn((state::ASKED, state::USED)) {
-        return paths::say(process, link, ControlMessage::Free);
-    }
-    if !link.usage.is_granted() {
-        is_gone(process, link);
-    }
-}
-
-/// Both ends are here, and only the one that connects is used.
-fn end_loop(process: &Arc<Process>, link: &Arc<Link>) {
-    if link.usage.is_granted() || !cut_off(process, link) {
-        return;
-    }
-    // It is not the peer that goes.
-    link.death_notices().clear();
-    link_life::end_link(process, link);
-}
-
-/// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
-#[inline(always)]
-pub(crate) fn change_imports<T>(
-    link: &Arc<Link>,
-    process: &Arc<Process>,
-    change: impl FnOnce(&mut Imports) -> T,
-) -> T {
-    let mut imports = link.imports();
-    let had = imports.has_rights();
-    let changed = change(&mut imports);
-    let has = imports.has_rights();
-    if has && !had {
-        // Under the lock, so before the last right is dropped.
-        link.usage.add();
-    }
-    drop(imports);
-    if had && !has {
-        release(process, link);
-    }
-    changed
-}
 
 /// Whether the peer has taken all that was sent.
 fn is_drained(link: &Link) -> bool {
@@ -96,7 +42,7 @@ pub(crate) fn hold_any(process: &Arc<Process>, check: impl Fn(&Link) -> bool) ->
     let mut links = links.iter().flatten();
     let link = links.find(|link| !link.is_down() && check(link))?;
     // Under the lock: as `cut_off` looks, and `leave`.
-    Some(Held::new(process, link))
+    Some(Held::new(link))
 }
 
 /// A use of a link that was found, if it is there still.
@@ -116,12 +62,21 @@ fn cut_off(process: &Process, link: &Link) -> bool {
 }
 
 /// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
-pub(crate) fn leave(process: &Process, link: &Link) -> bool {
+pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
     if !link.usage.turn((state::GONE, state::USED)) {
         return false;
     }
     let is_unused = || !link.usage.is_used() && !link.usage.is_granted();
     if !is_unused() {
+        return false;
+    }
+    if link.is_loop() {
+        // Both ends are here, and only the one that connects is used.
+        if cut_off(process, link) {
+            // It is not the peer that goes.
+            link.death_notices().clear();
+            link_life::end_link(process, link);
+        }
         return false;
     }
     let since_ns = link.usage.unused_ns();
@@ -136,7 +91,7 @@ pub(crate) fn leave(process: &Process, link: &Link) -> bool {
     }
     // It is not the peer that goes.
     link.death_notices().clear();
-    paths::say(process, link, ControlMessage::Unused);
+    link.say(ControlMessage::Unused);
     false
 }
 
@@ -147,32 +102,24 @@ pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
     let is_over = cut_off(process, link);
     // A peer that asks reads the answer; one that does not hears only of the end of the use.
     if !is_over && !link.is_behind() {
-        paths::say(process, link, ControlMessage::Used);
+        link.say(ControlMessage::Used);
         if !link.usage.is_used() {
             // Since the look; it may have been said before that.
             link.usage.turn((state::ASKED, state::USED));
-            paths::say(process, link, ControlMessage::Free);
+            link.say(ControlMessage::Free);
         }
     }
     is_over
 }
 
 /// Keeper: the peer does not use the link any more either.
-pub(crate) fn hear_free(process: &Process, link: &Link) {
+pub(crate) fn hear_free(link: &Link) {
     // The peer used it until now, also if it has not said so.
     link.usage.stays();
     if !link.usage.is_used() {
-        is_gone(process, link);
-    }
-}
-
-/// Has the keeper see to a link whose last use has ended.
-fn is_gone(process: &Process, link: &Link) {
-    link.usage.set_unused_ns(clock::ticks_ns());
-    if link.usage.turn((state::USED, state::GONE)) {
-        process.schedule(Timer::UnusedLinks);
+        link.is_gone();
     }
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

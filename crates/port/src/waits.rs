@@ -12,9 +12,9 @@
 //! has the poller, and calls when it lets go (`Port::leave`).
 
 use crate::error::{Resource, SetError};
-use crate::group::Group;
 use crate::guest::{Woken, wake};
 use crate::link::Link;
+use crate::link::group::Group;
 use crate::poller::Poller;
 use crate::port::Port;
 use crate::ports;

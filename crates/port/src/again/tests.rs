@@ -40,11 +40,11 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     drop(right);
     // However long the introducer goes on to name it.
     expect_let_go(&exporter);
-    let again = take_again(&introducer, &process, number);
+    let again = take_again(&introducer, number);
     assert!(matches!(again, Ok(Right::Dead)), "{again:?}");
     let leave = ControlMessage::Leave { number, came: 1 };
     assert_eq!(told_of(&peer), [leave]);
-    take_again_message(&process, &introducer, ControlMessage::Left { number }).unwrap();
-    assert!(take_again(&introducer, &process, number).is_err());
+    take_again_message(&introducer, ControlMessage::Left { number }).unwrap();
+    assert!(take_again(&introducer, number).is_err());
     link_life::end_link(&process, &introducer);
 }

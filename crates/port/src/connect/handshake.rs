@@ -2,7 +2,7 @@
 
 use super::{Attempt, Limit, failed, open};
 use crate::error::{ConnectError, Exhausted, Resource};
-use crate::group::Reserved;
+use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::links;

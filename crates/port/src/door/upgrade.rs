@@ -101,7 +101,7 @@ impl Upgrade {
     pub(super) fn decline(&self) {
         // Relaxed: once, by whichever thread.
         if !self.is_declined.swap(true, Ordering::Relaxed) {
-            introduce::decline(&self.process, &self.introducer, self.exporter, self.number);
+            introduce::decline(&self.introducer, self.exporter, self.number);
         }
     }
 }

@@ -9,7 +9,6 @@ use crate::process::Process;
 use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
-use crate::unused;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
 use std::sync::Arc;
@@ -91,13 +90,13 @@ fn claim_as(
         attenuate::hear_claims(link);
         Own::take(link)
     })?;
-    let Ok(word) = unused::change_imports(link, process, |imports| imports.claim(port)) else {
+    let Ok(word) = link.change_imports(|imports| imports.claim(port)) else {
         own.free();
         return None;
     };
     let named = (by, own.word(), own.generation);
     if provide::say_in_lane(link, (lane, receiver), named, said(word), || true).is_none() {
-        unused::change_imports(link, process, |imports| imports.unclaim(word));
+        link.change_imports(|imports| imports.unclaim(word));
         redirect::drop_moved(link, core::iter::once(word));
         own.free();
         return None;

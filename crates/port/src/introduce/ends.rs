@@ -19,7 +19,7 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
         // that.
         let may_claim = !is_dead && number & OF_MOVED != 0;
         if let Some(exporter) = exporter.upgrade().filter(|_| !may_claim) {
-            introduce::void(process, &exporter, number);
+            introduce::void(&exporter, number);
         }
     }
     // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.

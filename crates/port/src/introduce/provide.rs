@@ -70,8 +70,8 @@ impl Provided {
     }
 
     /// The recipient was not told.
-    pub(crate) fn take_back(self, process: &Process) {
-        introduce::void(process, &self.exporter, self.number);
+    pub(crate) fn take_back(self) {
+        introduce::void(&self.exporter, self.number);
     }
 }
 

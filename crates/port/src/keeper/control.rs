@@ -145,7 +145,7 @@ impl Keeper {
                 relay::relay(process);
             }
             M::ShowCounters => {
-                if !link.show_counters(process, true) {
+                if !link.show_counters(true) {
                     // The peer has not read the answers it asked for before: later.
                     process.schedule(Timer::Counters);
                 }
@@ -158,7 +158,7 @@ impl Keeper {
                 }
             }
             M::Used => link.usage.stays(),
-            M::Free => unused::hear_free(process, link),
+            M::Free => unused::hear_free(link),
             M::LaneFree { lane } => left_lanes::hear_lane_free(link, process, lane)?,
             M::LaneWanted => {
                 if left_lanes::say_taken(link, process) {
@@ -212,9 +212,7 @@ impl Keeper {
             M::ProvisionVoid { number } => {
                 introduce::take_back_provision(process, (link.identity(), number));
             }
-            M::Declined { number, exporter } => {
-                introduce::hear_declined(process, link, number, exporter)
-            }
+            M::Declined { number, exporter } => introduce::hear_declined(link, number, exporter),
             M::DoorWhere { exporter } => door::ask_for_door(process, link, exporter),
             M::DoorAsk { token } => door::show_door(process, link, token),
             M::Door { token } => door::pass_door_on(process, link, token, fd),
@@ -232,7 +230,7 @@ impl Keeper {
                 home,
             } => redirect::hear_moved(process, link, name, (port, number, home))?,
             M::Kept { .. } | M::Leave { .. } | M::Left { .. } => {
-                again::take_again_message(process, link, message)?;
+                again::take_again_message(link, message)?;
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
-use crate::group::Reserved;
+use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::links;

@@ -157,7 +157,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
             let is_said = cut_at_fault(process, link, link.say_again());
             Left::for_peer(!is_said.unwrap_or(true))
         }
-        Timer::Counters => Left::for_peer(!link.show_counters(process, false)),
+        Timer::Counters => Left::for_peer(!link.show_counters(false)),
         Timer::Releases => release(process, link),
         Timer::Revocations => Left::for_peer(!revoke::tell_revoked(link)),
         Timer::Answers => {

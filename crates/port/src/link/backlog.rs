@@ -5,13 +5,11 @@
 //! process send can make it keep more than one user may.
 
 use super::Link;
-use crate::port::Port;
-use crate::process::Process;
 use crate::rank;
 use crate::users::{Charge, Users};
-use core::sync::atomic::Ordering;
 use handfast_layout::control::{ControlMessage, Encoded};
 use handfast_layout::part::receiver_of;
+use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::MutexGuard;
@@ -133,37 +131,34 @@ impl Link {
 
     /// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
     /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
-    /// receivers. `false`: the peer does not read, or waits for its welcome; the keeper tells it later.
-    #[must_use]
-    pub(crate) fn tell_closed(&self, port: &Port) -> bool {
+    /// receivers. What the peer does not read now the keeper says later.
+    pub(crate) fn tell_closed(&self, port: u32, has_moved: bool) {
         let mut backlog = self.backlog();
         let is_before = |message: ControlMessage<'_>| match message {
             ControlMessage::Closed {
                 has_moved: false,
                 port: before,
-            } => receiver_of(before) == port.receiver,
+            } => receiver_of(before) == receiver_of(port),
             _ => false,
         };
         backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
-        let closed = ControlMessage::Closed {
-            // Relaxed: set by the thread that drops the port now, or it is not set.
-            has_moved: port.is_leaving.load(Ordering::Relaxed),
-            port: port.id,
-        };
-        backlog.say(&self.socket, &closed.encode())
+        let closed = ControlMessage::Closed { has_moved, port };
+        if !backlog.say(&self.socket, &closed.encode()) {
+            self.process.schedule(Timer::Backlog);
+        }
     }
 
-    /// Sends a control message that must not be lost. `false`: the peer does not read, or waits for its welcome; the keeper
-    /// sends it later, or cuts the link.
-    #[must_use]
-    pub(crate) fn say(&self, message: ControlMessage<'_>) -> bool {
-        self.say_encoded(&message.encode())
+    /// Sends a control message that must not be lost while the link lasts. What a peer does not read now, or not before its
+    /// welcome, the keeper sends later, or it cuts the link.
+    pub(crate) fn say(&self, message: ControlMessage<'_>) {
+        self.say_encoded(&message.encode());
     }
 
     /// As [`Self::say`].
-    #[must_use]
-    pub(crate) fn say_encoded(&self, message: &Encoded) -> bool {
-        self.backlog().say(&self.socket, message)
+    pub(crate) fn say_encoded(&self, message: &Encoded) {
+        if !self.is_down() && !self.backlog().say(&self.socket, message) {
+            self.process.schedule(Timer::Backlog);
+        }
     }
 
     /// Sends a control message with descriptors, after all others, or not at all.
@@ -190,7 +185,7 @@ impl Link {
     }
 
     /// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
-    pub(crate) fn show_counters(&self, process: &Process, asked: bool) -> bool {
+    pub(crate) fn show_counters(&self, asked: bool) -> bool {
         let mut backlog = self.backlog();
         backlog.owes_counters |= asked;
         if !backlog.owes_counters {
@@ -199,7 +194,7 @@ impl Link {
         if !self.socket.has_received() {
             return false;
         }
-        let fds = [handfast_sys::AsFd::as_fd(&process.tally_fd)];
+        let fds = [handfast_sys::AsFd::as_fd(&self.process.tally_fd)];
         // They tell of other users' processes.
         let uid = self.peer.uid;
         let fds = match uid == 0 || uid == handfast_sys::process::uid() {

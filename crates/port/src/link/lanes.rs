@@ -19,7 +19,6 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use handfast_layout::bell as bell_layout;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES};
-use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
@@ -319,7 +318,7 @@ impl Link {
                 (free.queue).ask(party_of(receiver, thread), clock::ticks_ns());
                 let ask = self.let_go(&mut free);
                 drop(free);
-                ask.inspect(|message| self.ask(*message));
+                ask.inspect(|message| self.say(*message));
                 return None;
             }
         };
@@ -336,12 +335,6 @@ impl Link {
         self.region
             .store(place.receiver(), receiver + 1, Ordering::Relaxed);
         outgoing.producer.position()
-    }
-
-    fn ask(&self, message: ControlMessage<'_>) {
-        if !self.say(message) {
-            self.process.schedule(Timer::Backlog);
-        }
     }
 
     /// Keeper of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
@@ -389,7 +382,7 @@ impl Link {
         let is_asked = self.lanes.iter().filter(|lane| is_untaken(lane)).count() > 0;
         let has_said = || self.has_unsaid(1, |message| message == ControlMessage::LaneWanted);
         if is_asked && !self.is_down() && !has_said() {
-            self.ask(ControlMessage::LaneWanted);
+            self.say(ControlMessage::LaneWanted);
         }
     }
 }

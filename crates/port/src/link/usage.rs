@@ -1,6 +1,11 @@
 //! The uses of a link, of which the last one's end may be the link's.
 
+use super::Link;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use handfast_layout::control::ControlMessage;
+use handfast_proto::rights::Imports;
+use handfast_proto::timers::Timer;
+use handfast_sys::clock;
 
 /// The state of a link's last use.
 pub(crate) mod state {
@@ -95,5 +100,48 @@ impl Usage {
 
     pub(crate) fn set_unused_ns(&self, now_ns: u64) {
         self.unused_ns.store(now_ns, Ordering::Relaxed);
+    }
+}
+
+impl Link {
+    /// A use of the link has ended.
+    pub(crate) fn release_use(&self) {
+        if !self.usage.release() {
+            return;
+        }
+        #[cfg(test)]
+        crate::unused::tests::between();
+        if !self.is_loop() && self.usage.turn((state::ASKED, state::USED)) {
+            return self.say(ControlMessage::Free);
+        }
+        if !self.usage.is_granted() {
+            self.is_gone();
+        }
+    }
+
+    /// Has the keeper see to a link whose last use has ended.
+    pub(crate) fn is_gone(&self) {
+        self.usage.set_unused_ns(clock::ticks_ns());
+        if self.usage.turn((state::USED, state::GONE)) {
+            self.process.schedule(Timer::UnusedLinks);
+        }
+    }
+
+    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
+    #[inline(always)]
+    pub(crate) fn change_imports<T>(&self, change: impl FnOnce(&mut Imports) -> T) -> T {
+        let mut imports = self.imports();
+        let had = imports.has_rights();
+        let changed = change(&mut imports);
+        let has = imports.has_rights();
+        if has && !had {
+            // Under the lock, so before the last right is dropped.
+            self.usage.add();
+        }
+        drop(imports);
+        if had && !has {
+            self.release_use();
+        }
+        changed
     }
 }

@@ -8,7 +8,6 @@ use crate::link::Link;
 use crate::links;
 use crate::notice;
 use crate::notice::Notice;
-use crate::paths;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
@@ -133,7 +132,7 @@ impl Home {
                     number,
                     home: new.identity(),
                 };
-                paths::say(&self.process, &link, moved);
+                link.say(moved);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A path, as its caller sees it.
 
-use super::Held;
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::paths;
 use crate::slots::SlotState;
 use core::cell::Cell;

@@ -1,8 +1,9 @@
 //! A process's paths as caller, and what it has asked callers for as replier.
 
+use super::Path;
 use super::caller::Root;
-use super::{Held, Path};
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::rank;
 use handfast_layout::link::OWN_SET;
 use handfast_proto::paths::{PARTIES_MAX, Paths, Source};

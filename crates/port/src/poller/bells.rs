@@ -1,9 +1,9 @@
 //! How lanes become active, and how the receiver goes to sleep.
 
 use super::{Lane, Poller};
-use crate::group::Group;
-use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::link::group::Group;
+use crate::link::hearing::Hearing;
 use crate::link::untouched;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};

@@ -1,7 +1,7 @@
 //! A lane as its receiver sees it, and wake-ups of those at its other end.
 
-use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::link::hearing::Hearing;
 use crate::request::{Received, Seal};
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;

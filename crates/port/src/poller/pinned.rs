@@ -4,8 +4,8 @@
 //! write to. So it has its own list of the links that may ring, and publishes late what it has counted for them.
 
 use super::Poller;
-use crate::group::Group;
 use crate::link::Link;
+use crate::link::group::Group;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::bell::LINKS;

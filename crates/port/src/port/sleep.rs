@@ -1,7 +1,7 @@
 //! How a receiver sleeps.
 
 use super::{FUTILE_MAX, FUTILE_PER_USEFUL, PAUSE_NS, Port};
-use crate::group::Group;
+use crate::link::group::Group;
 use crate::poller::Poller;
 use crate::rank;
 use crate::request::Request;

@@ -114,7 +114,7 @@ impl SendRight {
         let (units, count) = Part::Again { number }.to_units();
         let posted = self.post_named(message, &units[..count]);
         posted.or_else(|| {
-            again::unsent_again(&self.link, self.process(), number);
+            again::unsent_again(&self.link, number);
             None
         })
     }

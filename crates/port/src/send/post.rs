@@ -88,7 +88,7 @@ impl SendRight {
             if outgoing.receiver != self.receiver && !is_last {
                 // Since the look: it is another's, or others wait for it.
                 drop(outgoing);
-                described.take_back(self.process(), &self.link);
+                described.take_back(&self.link);
                 way = self.link.give_way((lane, self.receiver), &mut paused_ns);
                 if way == Way::Waits {
                     self.wait_for_slot(waiting)?;
@@ -99,7 +99,7 @@ impl SendRight {
             // to a port's new home counts while it holds the lanes to the old one.
             if self.link.trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
-                described.take_back(self.process(), &self.link);
+                described.take_back(&self.link);
                 continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
@@ -120,7 +120,7 @@ impl SendRight {
                     return Ok((self, (ticket, lane, trouble)));
                 }
                 Err(blocked) => {
-                    described.take_back(self.process(), &self.link);
+                    described.take_back(&self.link);
                     self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
                 }
             }

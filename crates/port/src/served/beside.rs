@@ -4,7 +4,6 @@
 use super::local::Room;
 use crate::adopt::own_of;
 use crate::error::{Gone, Misuse, RightError, SendError};
-use crate::loops;
 use crate::port::Port;
 use crate::process::Process;
 use crate::right::Right;
@@ -248,7 +247,7 @@ pub(super) fn may_pass(rights: &[Right]) -> bool {
 pub(super) fn incoming(process: &Arc<Process>, port: &Arc<Port>, right: Right) -> Right {
     let own = match &right {
         Right::Own(own) => Some(own.clone()),
-        Right::Send(right) if loops::is_loop(right.best().link()) => {
+        Right::Send(right) if right.best().link().is_loop() => {
             match own_of(process, right.best()) {
                 Ok(Right::Own(own)) => Some(own),
                 // Revoked, or another's.

@@ -14,7 +14,7 @@ thread_local! {
 }
 
 /// The step of this thread's test when the last use of a link has gone.
-pub(super) fn between() {
+pub(crate) fn between() {
     if let Some(step) = BETWEEN.take() {
         step();
     }
@@ -35,7 +35,7 @@ fn told(peer: &OwnedFd) -> u8 {
 fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (process, link, peer) = link();
     links::list(&process).push(Some(link.clone()));
-    let (last, found) = (Held::new(&process, &link), Arc::new(OnceLock::new()));
+    let (last, found) = (Held::new(&link), Arc::new(OnceLock::new()));
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
     BETWEEN.set(Some(Box::new(move || {
@@ -58,7 +58,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
 fn a_link_through_which_something_was_granted_is_not_left() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));
-    let last = Held::new(&process, &link);
+    let last = Held::new(&link);
     let granting = link.clone();
     BETWEEN.set(Some(Box::new(move || {
         granting.usage.grant();
@@ -73,7 +73,7 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     let (process, link, peer) = link();
     links::list(&process).push(Some(link.clone()));
     link.usage.grant();
-    let last = Held::new(&process, &link);
+    let last = Held::new(&link);
     assert!(!hear_unused(&process, &link));
     assert_eq!(told(&peer), kind::USED);
     drop(last);

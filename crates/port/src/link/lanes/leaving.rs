@@ -131,7 +131,7 @@ impl Link {
             drop(outgoing);
             let said = self.has_left(&mut free, lane);
             drop(free);
-            self.ask(said);
+            self.say(said);
             return Way::Gone;
         }
         if !is_needed {

@@ -4,7 +4,7 @@ use crate::again;
 use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
-use crate::hearing::Hearing;
+use crate::link::hearing::Hearing;
 use crate::link_life;
 use crate::process::Process;
 use crate::send::SendRight;

@@ -6,8 +6,8 @@
 //! only read bells, so a peer in a crowd can do no more to the others than ring, too.
 
 use crate::error::{Exhausted, Resource};
-use crate::hearing::Hearing;
 use crate::link::Link;
+use crate::link::hearing::Hearing;
 use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;

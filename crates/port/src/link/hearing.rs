@@ -4,7 +4,6 @@
 //! lost on the way here learns of that when its path is over.
 
 use crate::link::Link;
-use crate::paths;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -41,7 +40,7 @@ impl Drop for Hearing {
     fn drop(&mut self) {
         // AcqRel: the last one comes after what the others have taken.
         if self.0.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            paths::end_parties(&self.0);
+            self.0.end_parties();
         }
     }
 }

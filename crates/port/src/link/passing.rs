@@ -1,7 +1,7 @@
 //! The reply rights that a link passes on.
 
-use super::Held;
-use crate::paths;
+use super::Link;
+use super::held::Held;
 use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::control::ControlMessage;
@@ -22,7 +22,7 @@ pub(crate) struct Party {
 
 impl Party {
     /// Nothing has been passed on yet.
-    pub(super) fn new(link: Held, set: u32, path: u32) -> Self {
+    pub(crate) fn new(link: Held, set: u32, path: u32) -> Self {
         let last = (0..REPLIES).map(|_| AtomicU32::new(0)).collect();
         Self {
             link,
@@ -52,8 +52,7 @@ impl Drop for Party {
             return;
         }
         let path = self.path;
-        let process = &self.link.process;
-        paths::say(process, &self.link, ControlMessage::PathOver { path });
+        self.link.say(ControlMessage::PathOver { path });
     }
 }
 
@@ -92,13 +91,22 @@ impl Passing {
         self.parties.load(Ordering::Acquire)
     }
 
-    pub(super) fn forget_ways(&self) {
+    pub(crate) fn forget_ways(&self) {
         // Release: pairs with the Acquire in `ways`.
         self.ways.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn forgot_parties(&self) {
+    pub(crate) fn forgot_parties(&self) {
         // Release: pairs with the Acquire in `parties`.
         self.parties.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl Link {
+    /// The peer's messages are taken by no thread any more: its parties end.
+    pub(super) fn end_parties(&self) {
+        let dropped = self.passing.lock().parties.drop_those(|_| true);
+        self.passing.forgot_parties();
+        drop(dropped);
     }
 }
