@@ -6,10 +6,10 @@ use crate::link::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_layout::LINE;
-use handfast_layout::loan::{BLOCKS_MAX, Geometry};
+use handfast_layout::loan::{ARENA_BYTES_MAX, BLOCKS_MAX, Geometry};
 use handfast_region::create_blocks;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process};
+use handfast_sys::{AsFd, BorrowedFd, OwnedFd, process};
 use std::sync::{Arc, Weak};
 
 /// Memory of this process in blocks of one length, to be filled in place and lent to other processes with
@@ -110,7 +110,10 @@ impl Arena {
         let no_memory = crate::memory::failed("memfd_create");
         let block_bytes = block_bytes.checked_next_multiple_of(LINE);
         let geometry = block_bytes.and_then(|len_bytes| Geometry::new(blocks, len_bytes as u64));
-        let geometry = geometry.ok_or_else(|| no_memory(Errno::NOMEM))?;
+        let geometry = geometry.ok_or(MemoryError::Exhausted(Exhausted {
+            what: "bytes of an arena; ask for fewer or shorter blocks",
+            limit: ARENA_BYTES_MAX,
+        }))?;
         let each = (blocks, geometry.block_bytes());
         let made = create_blocks("handfast arena", each, geometry.file_bytes());
         let (fd, blocks) = made.map_err(no_memory)?;

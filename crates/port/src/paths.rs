@@ -481,6 +481,23 @@ mod tests {
         lifecycle::shutdown(&node);
     }
 
+    /// A call that was given up, on a link that has ended since, is answered by nobody: two paths that waited for one kept the links
+    /// of two dead peers.
+    #[test]
+    fn an_ended_path_does_not_wait_for_a_call_that_was_given_up_on_an_ended_link() {
+        let node = lifecycle::start(Configuration::new()).ok().unwrap();
+        let ((caller, _one), (replier, _two)) = (linked(&node), linked(&node));
+        grant(&node, &replier, 1, &between(&caller));
+        let call = &caller.slots[5];
+        call.generation.store(1, Ordering::Release);
+        call.state.store(SlotState::ABANDONED, Ordering::Release);
+        end_paths(&node, &replier);
+        assert!(leave_paths(&node), "its outcome is awaited");
+        caller.take_down();
+        assert!(!leave_paths(&node));
+        lifecycle::shutdown(&node);
+    }
+
     /// A path once led from a link that had ended, when this process heard of its successor first: calls by the successor ended
     /// as gone (a call of `chains_under_kills`, beside other work, once in hundreds of runs).
     #[test]

@@ -460,7 +460,8 @@ fn switch_to(
     for lane in lanes.iter() {
         link.ring(*lane, receiver);
     }
-    drop(lanes);
+    // Wakers of the application may run in what follows.
+    drop((lanes, one));
     link.disturb();
     notice::move_deaths(link, old_port, (with, new_port));
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after

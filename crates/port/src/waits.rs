@@ -190,6 +190,8 @@ pub(crate) fn rest<T>(
             if let Some(sleep_ns) = poller.sleep_ns_max() {
                 call_in(port, sleep_ns);
             }
+            // Under the lock: this is the last look.
+            poller.waits_from_now();
             return None;
         }
         if let Some(request) = look(port, &mut poller) {

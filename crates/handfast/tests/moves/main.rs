@@ -9,12 +9,14 @@ mod homes;
 mod once;
 mod under_kills;
 mod unread;
+mod waiting_task;
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "home" => homes::home(arguments[0]),
         "friend" => homes::friend(arguments[0]),
+        "keeper of ports" => waiting_task::keeper_of_ports(arguments[0], arguments[1]),
         "heir" => unread::heir(arguments[0]),
         "middle" => home::middle(arguments),
         "holder" => home::holder(arguments[0], arguments[1]),

@@ -12,6 +12,7 @@ mod badges;
 mod crossing;
 mod given;
 mod introductions;
+mod polled;
 mod revocation;
 mod under_way;
 
@@ -38,6 +39,8 @@ fn a_child_process_plays_its_role() {
         "stale" => under_way::stale(arguments[0]),
         "stale server" => under_way::stale_server(arguments[0]),
         "mortal" => under_way::mortal(arguments[0]),
+        "polling exporter" => polled::exporter(arguments[0]),
+        "introducer to all" => polled::introducer(arguments[0], arguments[1]),
         "fickle" => introductions::fickle(arguments[0], arguments[1]),
         _ => trio::play(role, arguments),
     });

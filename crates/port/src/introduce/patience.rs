@@ -10,6 +10,8 @@ const LOOK_NS_MAX: u64 = 1_000_000;
 pub(crate) struct Patience {
     now_ns: u64,
     seen_ns: u64,
+    /// A task or a loop waits since the last look: see [`Self::rests`].
+    is_resting: bool,
 }
 
 impl Patience {
@@ -19,6 +21,7 @@ impl Patience {
         Self {
             now_ns,
             seen_ns: now_ns,
+            is_resting: false,
         }
     }
 
@@ -32,8 +35,18 @@ impl Patience {
         self.pass(u64::MAX);
     }
 
-    /// As [`Self::slept`], of one that was called at that time, or now, and looks only later.
+    /// A task or a loop has found all lanes empty, except the waiting ones, and waits from now on. One that only looks now and
+    /// then does not: what was sent meanwhile lies in its lanes, so the time between its looks is no wait.
+    pub(crate) const fn rests(&mut self) {
+        self.is_resting = true;
+    }
+
+    /// A task or a loop looks again: as [`Self::slept`], of one that was called at that time, or now, if it has waited since.
     pub(crate) fn slept_until(&mut self, called_ns: Option<u64>) {
+        if !self.is_resting {
+            self.look();
+            return;
+        }
         let asleep_ns = called_ns.map_or(u64::MAX, |then_ns| then_ns.saturating_sub(self.seen_ns));
         self.pass(asleep_ns);
     }
@@ -42,11 +55,45 @@ impl Patience {
         let now_ns = clock::ticks_ns();
         self.now_ns += now_ns.saturating_sub(self.seen_ns).min(ns_max);
         self.seen_ns = now_ns;
+        self.is_resting = false;
         self.now_ns
     }
 
     /// How long until that time, if the receiver sleeps from now on.
     pub(crate) const fn left_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.now_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// A second between two looks is counted as one of waiting if the receiver waited, and not if it did something else: what it
+    /// waits for lies in a lane then.
+    #[test]
+    fn time_between_looks_is_no_wait_unless_the_receiver_waited() {
+        let mut patience = Patience::new();
+        let passed_ns = |patience: &mut Patience| {
+            let before_ns = patience.now_ns;
+            patience.seen_ns -= SECOND_NS;
+            patience.slept_until(None);
+            patience.now_ns - before_ns
+        };
+        assert!(passed_ns(&mut patience) <= LOOK_NS_MAX);
+        patience.rests();
+        assert!(passed_ns(&mut patience) >= SECOND_NS);
+        assert!(
+            passed_ns(&mut patience) <= LOOK_NS_MAX,
+            "it has looked since"
+        );
+        patience.rests();
+        patience.look();
+        assert!(
+            passed_ns(&mut patience) <= LOOK_NS_MAX,
+            "another thread has looked since"
+        );
     }
 }

@@ -81,7 +81,9 @@ impl Root {
         let is_made = |slot: &SlotState| {
             // Acquire, both: the claim of a call that is seen has been seen whole.
             let state = slot.state.load(Ordering::Acquire);
-            state != SlotState::FREE && state != SlotState::CLAIMED
+            let is_given_up = state == SlotState::ABANDONED && link.is_down();
+            // No answer comes to a call that was given up where the link has ended.
+            state != SlotState::FREE && state != SlotState::CLAIMED && !is_given_up
         };
         calls
             .filter(|(slot, _)| is_made(slot))

@@ -110,7 +110,12 @@ impl Poller {
         Some(self.patience.left_ns(until_ns) + 1)
     }
 
-    /// Before the look of a task or a loop that has slept; `called` says when it was called.
+    /// A task or a loop waits from now on.
+    pub(crate) const fn waits_from_now(&mut self) {
+        self.patience.rests();
+    }
+
+    /// Before the look of a task or a loop that may have slept; `called` says when it was called.
     pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
         if !self.waiting.is_empty() {
             self.patience.slept_until(called());
