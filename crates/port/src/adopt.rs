@@ -5,12 +5,12 @@ use crate::again::keep;
 use crate::bound::Moving;
 use crate::descriptors::inbox;
 use crate::descriptors::{lost, take_up, take_up_memory};
-use crate::door::{later, strange};
+use crate::door::{later, on_word, strange};
 use crate::error::RightError;
 use crate::give_back;
 use crate::home;
 use crate::introduce;
-use crate::introduce::{Named, claim};
+use crate::introduce::{Named, claim, is_of_others};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
 use crate::link::held::Held;
@@ -363,6 +363,9 @@ fn introduced(
     let Some(right) = claim(process, &with, port, (link, number)) else {
         return later(process, link, vine, (exporter, number, port));
     };
+    if is_of_others(link) {
+        return on_word(process, link, vine, (exporter, number, right));
+    }
     if is_to_stay {
         keep(process, link, number, &right);
     }

@@ -32,6 +32,7 @@ impl SendRight {
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
         }
+        self.await_word(Waiting::Always);
         let this = self.best();
         if let Some(failure) = this.link().failure(this.port()) {
             return Err(failure);

@@ -16,6 +16,7 @@ use crate::passing::{Passed, ReplyRight};
 use crate::process::Process;
 use crate::request::Seal;
 use crate::right::Right;
+use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::vine;
 use core::cell::Cell;
@@ -255,6 +256,9 @@ fn part_of(
         .is_some_and(|node| !core::ptr::eq(&**node, process))
     {
         return Err(RightError::OtherNode);
+    }
+    if let Right::Send(right) = right {
+        right.await_word(Waiting::Always);
     }
     let own = match right {
         Right::Send(right) if let Some(part) = right.home(link) => {

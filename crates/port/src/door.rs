@@ -39,7 +39,7 @@ pub(crate) use upgrade::Upgrade;
 pub(crate) mod later;
 mod waiting;
 
-pub(crate) use later::later;
+pub(crate) use later::{later, on_word};
 use waiting::{Stranger, Waiting};
 
 mod upgrade;

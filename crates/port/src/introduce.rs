@@ -35,7 +35,7 @@ mod patience;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claim::{claim, claim_by, claim_freely, mint};
+pub(crate) use claim::{claim, claim_by, claim_freely, is_of_others, mint};
 pub(crate) use patience::Patience;
 
 /// How long a claim waits for its provision. A peer that lets it wait longer has not been provided with the

@@ -37,15 +37,18 @@ pub(crate) enum Origin {
 /// The exporter's answer to a claim.
 pub(crate) struct Claimed {
     process: Arc<Process>,
+    /// It was claimed on the word of another user.
+    is_on_word: bool,
     awaited: Mutex<Option<(Awaited, Own)>, rank::Claimed>,
     handle: OnceLock<Handle>,
 }
 
 impl Claimed {
-    pub(crate) fn new(process: &Arc<Process>, own: Own) -> Self {
+    pub(crate) fn new(process: &Arc<Process>, own: Own, is_on_word: bool) -> Self {
         let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
         Self {
             process: process.clone(),
+            is_on_word,
             awaited: Mutex::new(Some((awaited, own))),
             handle: OnceLock::new(),
         }
@@ -87,6 +90,11 @@ impl Claimed {
     /// Whether it is of this process's parent: the answer comes in memory that is not here.
     fn is_forked(&self) -> bool {
         self.process.epoch != handfast_sys::process::fork_epoch()
+    }
+
+    /// Whether nothing is sent by the right yet: see [`is_of_others`](crate::introduce::is_of_others).
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_on_word && self.handle().is_none() && !self.is_over()
     }
 
     /// Whether no answer is awaited any more.
@@ -152,6 +160,19 @@ pub enum Identity {
 }
 
 impl SendRight {
+    /// Whether nothing is sent by it before the exporter has confirmed it.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.origin(), Origin::Claimed(claimed) if claimed.is_held())
+    }
+
+    /// Whether the exporter has confirmed it.
+    pub(crate) fn is_confirmed(&self) -> bool {
+        match self.origin() {
+            Origin::Claimed(claimed) => claimed.handle().is_some(),
+            _ => true,
+        }
+    }
+
     /// Whether this right and `other` are to the same port with the same badge and permissions, by whatever way they
     /// have come. No system call; does not block.
     #[must_use]

@@ -316,9 +316,19 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
+        Self::take_on_word(link, None)
+    }
+
+    /// As [`Self::take`], for a claim on the word of this user, if that is another than this process's.
+    pub(crate) fn take_on_word(link: &Arc<Link>, of: Option<u32>) -> Option<Self> {
         let is_answered =
             |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
-        let (index, generation) = link.returns().take(is_answered)?;
+        let mut returns = link.returns();
+        let (index, generation) = match of {
+            None => returns.take(is_answered),
+            Some(user) => returns.take_for(user, is_answered),
+        }?;
+        drop(returns);
         if link.region.makes_pages() {
             Slot::of(link.calls, index).make(&link.region);
         }

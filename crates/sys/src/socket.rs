@@ -85,12 +85,43 @@ pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Er
     }
 }
 
-/// Takes one waiting connection; does not block. `accept4`.
+/// Takes one waiting connection; does not block. `accept4`, and three system calls for options that the listener hands down: a
+/// listener may be another process's as well, and with them each message would bring credentials, a label, or a process
+/// descriptor that nobody closes.
 ///
 /// # Errors
 /// `EAGAIN` when none waits, `EMFILE`/`ENFILE` without descriptors.
 pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
-    rustix::net::accept_with(listener, SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK))
+    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+    let socket = rustix::net::accept_with(listener, flags)?;
+    for option in HANDED_DOWN {
+        // A kernel that does not know an option hands none down.
+        let _ = set_option(socket.as_fd(), option, false);
+    }
+    Ok(socket)
+}
+
+const SO_PASSPIDFD: libc::c_int = 76;
+/// What is received with each message besides its bytes and descriptors.
+const HANDED_DOWN: [libc::c_int; 3] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPIDFD];
+
+/// Turns an option of a socket on or off.
+fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, on: bool) -> Result<(), Errno> {
+    let on = libc::c_int::from(on);
+    // SAFETY: `on` is valid for reads of its size, which is given.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            option,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(crate::last_errno()),
+    }
 }
 
 /// Makes a socket non-blocking or blocking again.
@@ -324,22 +355,7 @@ pub fn discard(socket: impl AsFd) -> Result<(), Errno> {
 /// `ENOPROTOOPT` before Linux 6.16, where all sockets take them.
 pub fn pass_descriptors(socket: impl AsFd, on: bool) -> Result<(), Errno> {
     const SO_PASSRIGHTS: libc::c_int = 83;
-    let on = libc::c_int::from(on);
-    // SAFETY: `on` is valid for reads of its size, which is given.
-    let result = unsafe {
-        libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_PASSRIGHTS,
-            (&raw const on).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(crate::last_errno())
-    }
+    set_option(socket.as_fd(), SO_PASSRIGHTS, on)
 }
 
 /// Whether the other end has received all that was sent to it. `ioctl(SIOCOUTQ)`.
@@ -411,6 +427,37 @@ mod tests {
         assert!(is_closed(&b));
         drop(a);
         assert_eq!(receive(&b, &mut bytes, 4).unwrap().0, 0);
+    }
+
+    /// Each hello from a connection that another process's listener had so prepared left a process descriptor behind, charged to
+    /// nobody.
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no sequenced-packet sockets")]
+    fn a_listener_hands_down_nothing_that_brings_more_than_was_sent() {
+        let path = std::env::temp_dir().join(format!("handfast-accept-{}", std::process::id()));
+        let listener = listen(&path, 1).unwrap();
+        for option in HANDED_DOWN {
+            set_option(listener.as_fd(), option, true).unwrap();
+        }
+        let second = core::time::Duration::from_secs(1);
+        let connector = connect(&path, second).unwrap();
+        let accepted = accept(&listener).unwrap();
+        let _ = std::fs::remove_file(&path);
+        send(&connector, b"hello", &[]).unwrap();
+        let mut bytes = [0; 16];
+        let mut space = [MaybeUninit::uninit(); 256];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let message = look(accepted.as_fd(), &mut bytes, &mut control).unwrap();
+        assert_eq!(&bytes[..message.bytes], b"hello");
+        assert!(!message.flags.contains(ReturnFlags::CTRUNC));
+        assert_eq!(control.drain().count(), 0);
+        // The kernel says there was more than there was room for, if so.
+        let none = look(
+            accepted.as_fd(),
+            &mut bytes,
+            &mut RecvAncillaryBuffer::default(),
+        );
+        assert!(!none.unwrap().flags.contains(ReturnFlags::CTRUNC));
     }
 
     #[test]

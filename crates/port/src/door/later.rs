@@ -28,6 +28,19 @@ pub(crate) fn later(
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
 
+/// Recipient: a right by the vine that has been claimed on the word of another user, and becomes the direct one when the exporter has
+/// confirmed it.
+pub(crate) fn on_word(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    vine: SendRight,
+    (exporter, number, direct): ([u8; 20], u64, SendRight),
+) -> SendRight {
+    let upgrade = Upgrade::new(process, link, (exporter, number));
+    upgrade.becomes(direct);
+    vine.with_origin(Origin::Vine(Some(upgrade)))
+}
+
 /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.
 pub(super) fn waits_for_lane(process: &Process, upgrade: &Arc<Upgrade>, port: u32) {
     let Some(charge) = door::charge_stranger(process, &upgrade.introducer) else {

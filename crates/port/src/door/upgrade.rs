@@ -9,8 +9,12 @@ use crate::rank;
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_proto::timers::Timer;
+use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::sync::{Arc, OnceLock};
+
+/// How long the first use of a right waits for its exporter to confirm it.
+const WORD_NS: u64 = 5_000_000;
 
 /// The direct right that a right of the vine, and its copies, become once there is a link.
 pub(crate) struct Upgrade {
@@ -22,6 +26,8 @@ pub(crate) struct Upgrade {
     direct: OnceLock<SendRight>,
     options: Mutex<Option<Options>, rank::DoorOptions>,
     is_declined: AtomicBool,
+    /// The introducer is another user's.
+    is_on_word: bool,
     /// Messages that went by the vine and may not have arrived.
     under_way: AtomicU32,
     /// The right waits for a lane, and has been used since.
@@ -45,6 +51,7 @@ impl Upgrade {
             direct: OnceLock::new(),
             options: Mutex::default(),
             is_declined: AtomicBool::new(false),
+            is_on_word: introduce::is_of_others(introducer),
             under_way: AtomicU32::new(0),
             is_late: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
@@ -82,7 +89,28 @@ impl Upgrade {
     pub(crate) fn direct(&self) -> Option<&SendRight> {
         let direct = self.direct.get()?;
         // Relaxed: as in `goes`.
-        (self.under_way.load(Ordering::Relaxed) == 0).then_some(direct)
+        let is_next = self.under_way.load(Ordering::Relaxed) == 0;
+        (is_next && (!self.is_on_word || direct.is_confirmed())).then_some(direct)
+    }
+
+    /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately.
+    pub(crate) fn await_word(&self) {
+        let Some(direct) = self.direct.get() else {
+            return;
+        };
+        // Relaxed: as in `goes`.
+        let is_awaited = || direct.is_held() && self.under_way.load(Ordering::Relaxed) == 0;
+        let (users, user) = (&self.process.users, self.introducer.peer.uid);
+        if !self.is_on_word || !is_awaited() || !users.is_patient(user) {
+            return;
+        }
+        let until_ns = clock::now_ns() + WORD_NS;
+        while is_awaited() {
+            if clock::now_ns() >= until_ns {
+                return users.lose_patience(user);
+            }
+            clock::nap();
+        }
     }
 
     /// How callers wait, also through the direct right.

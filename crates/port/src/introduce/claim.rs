@@ -23,7 +23,8 @@ pub(crate) fn claim(
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
     let lane = link.lane_to_claim(receiver, by.serial)?;
-    claim_as(process, link, (port, 0, lane), claim_of(by, number))
+    let of = is_of_others(by).then_some(by.peer.uid);
+    claim_as(process, link, (port, 0, lane, of), claim_of(by, number))
 }
 
 /// As [`claim`], of a right that is used here, or to a port that has moved: for that any lane may be taken.
@@ -35,7 +36,16 @@ pub(crate) fn claim_freely(
 ) -> Option<SendRight> {
     // The keeper asks, for other threads.
     let lane = link.any_lane(receiver_of(port))?;
-    claim_as(process, link, (port, 0, lane), claim_of(by, number))
+    let of = is_of_others(by).then_some(by.peer.uid);
+    claim_as(process, link, (port, 0, lane, of), claim_of(by, number))
+}
+
+/// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which an
+/// exporter waits in vain: until the exporter has confirmed one, no message goes by it, which would have messages of others wait
+/// behind it; and few are claimed at once ([`Own::take_on_word`]).
+pub(crate) fn is_of_others(by: &Link) -> bool {
+    let uid = by.peer.uid;
+    uid != 0 && uid != handfast_sys::process::uid()
 }
 
 /// Makes the statement that claims the right `by` has provided under a number.
@@ -76,19 +86,19 @@ pub(crate) fn claim_by(
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
     let lane = link.lane(receiver_of(port))?;
-    claim_as(process, link, (port, by, lane), said)
+    claim_as(process, link, (port, by, lane, None), said)
 }
 
 fn claim_as(
     process: &Arc<Process>,
     link: &Arc<Link>,
-    (port, by, lane): (u32, u32, u32),
+    (port, by, lane, of): (u32, u32, u32, Option<u32>),
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
-    let own = Own::take(link).or_else(|| {
+    let own = Own::take_on_word(link, of).or_else(|| {
         attenuate::hear_claims(link);
-        Own::take(link)
+        Own::take_on_word(link, of)
     })?;
     let Ok(word) = link.change_imports(|imports| imports.claim(port)) else {
         own.free();
@@ -106,7 +116,7 @@ fn claim_as(
     let waiting = process.waiting;
     let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
     right.uses(lane);
-    let claimed = Arc::new(Claimed::new(process, own));
+    let claimed = Arc::new(Claimed::new(process, own, of.is_some()));
     attenuate::awaits(link, &claimed);
     Some(right.with_origin(Origin::Claimed(claimed)))
 }

@@ -38,7 +38,7 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
     process.schedule(Timer::Provisions);
 }
 
-/// Keeper: ends unclaimed provisions. Returns whether there will be more.
+/// Keeper: ends unclaimed provisions, and claims of what is not provided. Returns whether there will be more.
 pub(crate) fn expire_provisions(process: &Process) -> bool {
     // The kernel is asked once for each: it may have ended, or was never visible from here. Another process
     // may have its number by now: then the provision is waited for.
@@ -57,5 +57,23 @@ pub(crate) fn expire_provisions(process: &Process) -> bool {
     for target in expired {
         introduce::ended(process, target);
     }
-    introduce::provisions(process).has_mortal()
+    answer_overdue(process) || introduce::provisions(process).has_mortal()
+}
+
+/// How much longer than a receiver a claim waits where no message names it: the clocks of busy receivers go more slowly, and what it
+/// waits for may lie in a lane.
+const OVERDUE_NS: u64 = 10_000_000_000;
+
+/// Keeper: answers claims of what nobody has provided, and that nobody has looked at since. Returns whether some wait still.
+fn answer_overdue(process: &Process) -> bool {
+    let mut is_left = false;
+    for link in links::live(process) {
+        let now_ns = clock::ticks_ns();
+        let overdue = introduce::claims(&link).overdue(now_ns.saturating_sub(OVERDUE_NS));
+        for word in overdue {
+            introduce::look_at_claim(&link, process, word, now_ns);
+        }
+        is_left |= introduce::claims(&link).has_waiting();
+    }
+    is_left
 }

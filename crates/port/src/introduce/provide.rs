@@ -178,6 +178,10 @@ pub(crate) fn hear_said(
             );
             introduce::enter_claim(link, process, word, claim)?;
             drop(one);
+            if matches!(claim, Claim::Waiting { .. }) {
+                // Its recipient may send nothing by it, and waits for an answer.
+                process.schedule(Timer::Provisions);
+            }
             revoke::tell_if_revoked(link, process, word, claim);
             introduce::granted_anew(link, process, claim);
             Ok(())

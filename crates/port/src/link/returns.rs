@@ -6,11 +6,16 @@ use crate::rank;
 use handfast_layout::link::{OWN_SET, REPLIES, slot_of};
 use handfast_sys::sync::MutexGuard;
 
+/// Slots in which answers to claims are awaited that were made on the word of processes of one other user, and of all other
+/// users: a peer that is told of rights that do not exist waits in vain for each, and needs slots for what else it does.
+const CLAIMS_OF_USER_MAX: usize = 16;
+const CLAIMS_OF_OTHERS_MAX: usize = REPLIES as usize / 4;
+
 /// The state of a link's own set of return slots, and the wait words in which threads sleep.
 #[derive(Default)]
 pub(crate) struct Returns {
-    /// Generation of the last use of each that was used, and whether its answer is awaited.
-    used: Vec<(u32, bool)>,
+    /// The slots that have been in use.
+    used: Vec<Used>,
     /// The free slots.
     free: Vec<u32>,
     /// The slots whose answers are not awaited: free once the answer has come.
@@ -21,43 +26,89 @@ pub(crate) struct Returns {
     taken: Vec<(u32, u32)>,
 }
 
+/// The last use of a slot.
+struct Used {
+    generation: u32,
+    is_awaited: bool,
+    /// The user on whose word something is claimed, if another than this process's, until the slot is free.
+    of: Option<u32>,
+}
+
 impl Returns {
     /// Takes a free slot: its number, and its generation there. Forsaken slots are looked at when there is no other,
     /// so each is looked at about once for each use.
     pub(crate) fn take(&mut self, is_answered: impl Fn(u32, u32) -> bool) -> Option<(u32, u32)> {
         if self.free.is_empty() && self.used.len() == REPLIES as usize {
-            let Self {
-                used,
-                free,
-                forsaken,
-                ..
-            } = self;
-            let has_come = |place: &mut u32| {
-                let (generation, _) = used[*place as usize];
-                is_answered(slot_of(OWN_SET, *place), generation)
-            };
-            free.extend(forsaken.extract_if(.., has_come));
+            self.free_answered(is_answered);
         }
+        self.take_free(None)
+    }
+
+    /// As [`Self::take`], for a claim on the word of another user; `None` where too many of those are not answered.
+    pub(crate) fn take_for(
+        &mut self,
+        user: u32,
+        is_answered: impl Fn(u32, u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        self.free_answered(is_answered);
+        let of_others = || self.used.iter().filter_map(|used| used.of);
+        let of_user = of_others().filter(|of| *of == user).count();
+        let has_too_many =
+            of_user >= CLAIMS_OF_USER_MAX || of_others().count() >= CLAIMS_OF_OTHERS_MAX;
+        match has_too_many {
+            true => None,
+            false => self.take_free(Some(user)),
+        }
+    }
+
+    /// Frees the forsaken slots whose answers have come.
+    fn free_answered(&mut self, is_answered: impl Fn(u32, u32) -> bool) {
+        let Self {
+            used,
+            free,
+            forsaken,
+            ..
+        } = self;
+        let has_come = |place: &mut u32| {
+            let used = &mut used[*place as usize];
+            let has_come = is_answered(slot_of(OWN_SET, *place), used.generation);
+            if has_come {
+                used.of = None;
+            }
+            has_come
+        };
+        free.extend(forsaken.extract_if(.., has_come));
+    }
+
+    fn take_free(&mut self, of: Option<u32>) -> Option<(u32, u32)> {
         let place = match self.free.pop() {
             Some(place) => place as usize,
             None if self.used.len() < REPLIES as usize => {
-                self.used.push((0, false));
+                self.used.push(Used {
+                    generation: 0,
+                    is_awaited: false,
+                    of: None,
+                });
                 self.used.len() - 1
             }
             None => return None,
         };
-        let (generation, in_use) = &mut self.used[place];
-        *in_use = true;
+        let used = &mut self.used[place];
         // Zero is what an unused slot's generation word holds.
-        *generation = generation.wrapping_add(1).max(1);
-        Some((slot_of(OWN_SET, place as u32), *generation))
+        let generation = used.generation.wrapping_add(1).max(1);
+        *used = Used {
+            generation,
+            is_awaited: true,
+            of,
+        };
+        Some((slot_of(OWN_SET, place as u32), generation))
     }
 
     /// The slot has had its answer, or will have none.
     pub(crate) fn free(&mut self, index: u32) {
         let place = index % REPLIES;
-        if let Some((_, in_use)) = self.used.get_mut(place as usize) {
-            *in_use = false;
+        if let Some(used) = self.used.get_mut(place as usize) {
+            (used.is_awaited, used.of) = (false, None);
             self.free.push(place);
         }
     }
@@ -65,16 +116,21 @@ impl Returns {
     /// The answer is awaited no more, and brings nothing but bytes.
     pub(crate) fn forsake(&mut self, index: u32) {
         let place = index % REPLIES;
-        if let Some((_, in_use)) = self.used.get_mut(place as usize) {
-            *in_use = false;
+        if let Some(used) = self.used.get_mut(place as usize) {
+            used.is_awaited = false;
             self.forsaken.push(place);
         }
     }
 
     /// The own slots in which answers are awaited, and their generations.
     pub(crate) fn in_use(&self) -> Vec<(u32, u32)> {
-        let used = self.used.iter().zip(0..).filter(|((_, in_use), _)| *in_use);
-        used.map(|((generation, _), place)| (slot_of(OWN_SET, place), *generation))
+        let awaited = self
+            .used
+            .iter()
+            .zip(0..)
+            .filter(|(used, _)| used.is_awaited);
+        awaited
+            .map(|(used, place)| (slot_of(OWN_SET, place), used.generation))
             .collect()
     }
 
@@ -139,5 +195,28 @@ mod tests {
         assert_eq!(returns.in_use(), [(third, 2)]);
         returns.free(third);
         assert_eq!(returns.take(|_, _| false), Some((third, 3)));
+    }
+
+    /// One user's claims took all 256 slots, and calls of others were not passed on any more.
+    #[test]
+    fn claims_on_the_word_of_other_users_leave_slots_to_others() {
+        let mut returns = Returns::default();
+        let nothing = |_, _| false;
+        for user in 0..10 {
+            let claims = (0..100).filter(|_| returns.take_for(user, nothing).is_some());
+            let left = CLAIMS_OF_OTHERS_MAX.saturating_sub(user as usize * CLAIMS_OF_USER_MAX);
+            assert_eq!(claims.count(), left.min(CLAIMS_OF_USER_MAX), "{user}");
+        }
+        // Given up, they count until they are answered.
+        let of_first = slot_of(OWN_SET, 3);
+        returns.forsake(of_first);
+        assert_eq!(returns.take_for(11, nothing), None);
+        let is_answered = |index, generation| (index, generation) == (of_first, 1);
+        assert_eq!(returns.take_for(11, is_answered), Some((of_first, 2)));
+        assert_eq!(returns.take_for(12, nothing), None);
+        returns.free(of_first);
+        assert_eq!(returns.take_for(12, nothing), Some((of_first, 3)));
+        let others = (0..).take_while(|_| returns.take(nothing).is_some());
+        assert_eq!(others.count(), REPLIES as usize - CLAIMS_OF_OTHERS_MAX);
     }
 }

@@ -4,6 +4,7 @@ use super::SendRight;
 use crate::error::{Gone, SendError};
 use crate::origin::Origin;
 use crate::redirect;
+use crate::room::Waiting;
 use handfast_proto::rights::Handle;
 
 impl SendRight {
@@ -26,6 +27,19 @@ impl SendRight {
             _ => None,
         };
         direct.or_else(|| self.moved_to())
+    }
+
+    /// A right on the word of another user becomes direct when its exporter has confirmed it, and not once a message has gone
+    /// through the introducer, which may overtake none: so the first use waits for a moment. A user who lets this process wait
+    /// in vain is not waited for again soon.
+    #[cold]
+    pub(crate) fn await_word(&self, waiting: Waiting) {
+        let Origin::Vine(Some(upgrade)) = &self.origin else {
+            return;
+        };
+        if !matches!(waiting, Waiting::Never) && !crate::guest::is_control() {
+            upgrade.await_word();
+        }
     }
 
     /// The right it has become since its port moved.

@@ -26,6 +26,7 @@ impl SendRight {
         kind: Kind,
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
+        self.await_word(waiting);
         let right = self.best();
         if !core::ptr::eq(right, self)
             && let Some(posted) = right.post_now(bytes, kind, waiting.words_of(kind))
@@ -48,6 +49,7 @@ impl SendRight {
         load: &mut Load,
         waiting: Waiting,
     ) -> Result<Posted<'_>, SendError> {
+        self.await_word(waiting);
         let mut described = Described::new();
         let with = (&*load, &mut described);
         let (right, (ticket, lane, trouble)) =
@@ -79,6 +81,11 @@ impl SendRight {
             if let Some(next) = self.successor(trouble)? {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
+            }
+            if self.is_held() {
+                // Its port has moved on the word of another user.
+                self.wait_for_slot(waiting)?;
+                continue;
             }
             if !self.describe(described, load, waiting)? {
                 continue;
@@ -194,8 +201,8 @@ impl SendRight {
                 self.link.sends_to(self.port);
             }
         }
-        if !matches!(self.origin, Origin::Vine(Some(_))) {
-            // Relaxed: the count is all that is said. One that may become another is asked that
+        if !matches!(self.origin, Origin::Vine(Some(_))) && !self.is_held() {
+            // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
             // each time.
             self.calm.store(trouble, Ordering::Relaxed);
         }

@@ -94,6 +94,22 @@ impl Claims {
             .collect()
     }
 
+    /// Whether claims wait.
+    #[must_use]
+    pub fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// The numbers of claims that were to wait until before this time, and still do. Looks at all that wait.
+    #[must_use]
+    pub fn overdue(&self, now_ns: u64) -> Vec<u32> {
+        let is_overdue = |word: &&u32| {
+            let claim = self.claims.get(*word);
+            matches!(claim, Some(Claim::Waiting { until_ns, .. }) if *until_ns < now_ns)
+        };
+        self.waiting.values().filter(is_overdue).copied().collect()
+    }
+
     /// The recipient's number under which this provision has been claimed, if it has been already.
     #[must_use]
     pub fn waits_for(&self, number: Number) -> Option<u32> {
