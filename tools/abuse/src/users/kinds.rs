@@ -39,6 +39,8 @@ pub(super) struct Kind {
     pub(super) grows_mib: i64,
     /// The most memory that the server may have.
     pub(super) memory_mib: Option<u64>,
+    /// The server passes calls on to another one, whose name it has from its own directory.
+    pub(super) is_between: bool,
 }
 
 pub(super) const PLAIN: Kind = Kind {
@@ -55,6 +57,7 @@ pub(super) const PLAIN: Kind = Kind {
     descriptors: Some(1024),
     grows_mib: 4,
     memory_mib: None,
+    is_between: false,
 };
 
 /// A server with room for many links, each with tables and lanes of its own.
@@ -68,7 +71,7 @@ pub(super) const MANY_LINKS: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 30] = [
+pub(super) const KINDS: [Kind; 34] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -272,6 +275,45 @@ pub(super) const KINDS: [Kind; 30] = [
         words: &["63"],
         time: Duration::from_millis(1500),
         ..MANY_LINKS
+    },
+    Kind {
+        name: "deputy-kept",
+        what: "rights that do not exist, to ports of a server to which this one passes calls on",
+        program: "deputy.py",
+        words: &[super::slice::BEHIND_NAME, "kept"],
+        time: Duration::from_millis(2000),
+        // What is passed on lies in slots of this server's.
+        grows_mib: 8,
+        is_between: true,
+        ..PLAIN
+    },
+    Kind {
+        name: "deputy-used",
+        what: "the same, and each is used",
+        program: "deputy.py",
+        words: &[super::slice::BEHIND_NAME, "used"],
+        time: Duration::from_millis(2000),
+        grows_mib: 8,
+        is_between: true,
+        ..PLAIN
+    },
+    Kind {
+        name: "deputy-moved",
+        what: "rights to ports that are said to have moved to such a server",
+        program: "deputy.py",
+        words: &[super::slice::BEHIND_NAME, "moved"],
+        time: Duration::from_millis(2000),
+        grows_mib: 8,
+        is_between: true,
+        ..PLAIN
+    },
+    Kind {
+        name: "options",
+        what: "name whose connections bring process descriptors unasked",
+        program: "options.py",
+        words: &["2000"],
+        time: Duration::from_millis(3000),
+        ..PLAIN
     },
     Kind {
         name: "control",

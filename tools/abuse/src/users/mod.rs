@@ -41,6 +41,8 @@ const SERVER: u32 = 3101;
 const ATTACKER: u32 = 3102;
 const VICTIM: u32 = 3103;
 const NEWCOMER: u32 = 3104;
+/// Whose server the one that is struck passes calls on to.
+const BEHIND: u32 = 3106;
 /// Whose server is struck instead in the control.
 const DECOY: u32 = 3105;
 
@@ -55,7 +57,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 17] = [
+const PROGRAMS: [(&str, &str); 19] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
@@ -95,6 +97,11 @@ const PROGRAMS: [(&str, &str); 17] = [
     (
         "waiting.py",
         include_str!("../../../../attackers/waiting.py"),
+    ),
+    ("deputy.py", include_str!("../../../../attackers/deputy.py")),
+    (
+        "options.py",
+        include_str!("../../../../attackers/options.py"),
     ),
     ("posers.py", include_str!("../../../../attackers/posers.py")),
 ];

@@ -20,14 +20,21 @@ const TURN_NS: u64 = 500_000;
 const BEHIND_NS_MAX: u64 = 100_000_000;
 /// A client that has seen so many calls fail stops.
 const FAILURES_MAX: usize = 10;
+/// Of these, the last that are used.
+const USED: usize = 4;
 /// Rights that the server keeps; of more, the oldest is dropped.
 const KEPT_MAX: usize = 256;
 
-/// The role of a server: one thread that echoes, keeps what comes with messages to be kept, and reads it all when it is asked to.
+/// The role of a server: one thread that echoes, keeps what comes with messages to be kept, reads it all when it is asked to, and sends
+/// by rights that it is to use. Words: its name, and that of a server to which it passes on what it would have echoed.
 pub(crate) fn server(spec: &Spec) -> Outcome {
     // SAFETY: takes a number. Clients of all users may connect.
     unsafe { libc::umask(0) };
     let port = handfast::bind(spec.word(0)?)?;
+    let behind = match spec.word(1) {
+        Ok(name) => Some(handfast::connect(name)?),
+        Err(_) => None,
+    };
     child::say("ready");
     let mut kept = std::collections::VecDeque::new();
     let mut next: Option<(Request, Vec<u8>)> = None;
@@ -51,11 +58,40 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
                 kept.iter().for_each(read);
                 b"read".to_vec()
             }
+            b"take up" => {
+                for right in request.take_rights() {
+                    if let Right::Receive(mut port) = right {
+                        port.take_up_name()?;
+                        kept.push_back(Right::Receive(port));
+                    }
+                }
+                b"taken up".to_vec()
+            }
+            b"use" => {
+                let first = kept.len().saturating_sub(USED);
+                let rights = request.take_rights();
+                rights.iter().chain(kept.range(first..)).for_each(uses);
+                b"used".to_vec()
+            }
             bytes => bytes.to_vec(),
         };
+        if let Some(behind) = &behind
+            && request.is_call()
+        {
+            // A caller whose call cannot be passed on is told so.
+            let _ = request.forward_timeout(behind, &bytes, CALL);
+            continue;
+        }
         if request.is_call() {
             next = Some((request, bytes));
         }
+    }
+}
+
+/// Sends by a right, if there is room.
+fn uses(right: &Right) {
+    if let Right::Send(right) = right {
+        let _ = right.try_send(b"used");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::kinds::{Kind, Newcomer};
 use super::roles::Calls;
-use super::{ATTACKER, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process};
+use super::{ATTACKER, BEHIND, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process};
 use crate::child::{Child, Spec};
 use crate::leaks::Holdings;
 use handfast_cli::temporary::Temporary;
@@ -61,6 +61,8 @@ impl Slice {
 /// The server's name, and the one by which an attacker knows the newcomer.
 const NAME: &str = "struck";
 pub(super) const KNOWN: &str = "known";
+/// The name of a server to which this one passes calls on.
+pub(super) const BEHIND_NAME: &str = "behind";
 
 /// How long the newcomer may take until it has said how it went.
 const COMES: Duration = Duration::from_secs(12);
@@ -68,7 +70,7 @@ const COMES: Duration = Duration::from_secs(12);
 pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice> {
     let mut slice = Slice::default();
     let directory = place.directory()?;
-    let (mut server, _group) = start_server(SERVER, &directory, kind, &mut slice)?;
+    let (mut server, _others) = start_server(SERVER, &directory, kind, &mut slice)?;
     let decoy = match setting {
         Setting::Elsewhere if kind.fair.is_none() => {
             let elsewhere = place.directory()?;
@@ -181,7 +183,20 @@ fn start_server(
     directory: &Path,
     kind: &Kind,
     slice: &mut Slice,
-) -> Result<(Child, Option<Temporary>)> {
+) -> Result<(Child, (Option<Child>, Option<Temporary>))> {
+    let behind = match kind.is_between {
+        false => None,
+        true => {
+            let spec = Spec::new("users-server", 0, &[BEHIND_NAME]);
+            let mut behind = process(BEHIND, &spec, directory, &[])?;
+            expect(&mut behind, "ready")?;
+            Some(behind)
+        }
+    };
+    let words = match kind.is_between {
+        true => &[NAME, BEHIND_NAME][..],
+        false => &[NAME],
+    };
     let limits: Vec<_> = kind
         .descriptors
         .map(|most| (Resource::Nofile, most))
@@ -189,7 +204,7 @@ fn start_server(
         .collect();
     let mut server = process(
         user,
-        &Spec::new("users-server", 0, &[NAME]),
+        &Spec::new("users-server", 0, words),
         directory,
         &limits,
     )?;
@@ -203,7 +218,7 @@ fn start_server(
         group
     });
     expect(&mut server, "ready")?;
-    Ok((server, group))
+    Ok((server, (behind, group)))
 }
 
 /// Puts a process into a control group of its own with a limit for memory, where there are such.
