@@ -50,7 +50,7 @@ mod incoming;
 pub(crate) mod lanes;
 pub(crate) mod passing;
 mod peer_ports;
-mod returns;
+pub(crate) mod returns;
 mod rouse;
 mod tables;
 mod tasks;

@@ -5,6 +5,7 @@ use crate::describe::Load;
 use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::link::held::Held;
+use crate::link::returns::Own;
 use crate::message::Message;
 use crate::paths;
 use crate::ports;
@@ -19,8 +20,7 @@ use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::cell::Cell;
 use core::time::Duration;
-use handfast_channel::reply::Slot;
-use handfast_layout::link::{Kind, PARTY_SENDER, REPLIES, passed_word};
+use handfast_layout::link::{Kind, REPLIES, passed_word};
 use handfast_layout::part::Part;
 use handfast_proto::paths::Way;
 use handfast_sys::clock;
@@ -304,54 +304,6 @@ impl Message {
             Right::Reply(right) => Some(right),
             _ => None,
         }
-    }
-}
-
-/// A return slot this process names, on its link with the process that answers there.
-pub(crate) struct Own {
-    pub(crate) link: Arc<Link>,
-    pub(crate) index: u32,
-    pub(crate) generation: u32,
-}
-
-impl Own {
-    pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
-        Self::take_on_word(link, None)
-    }
-
-    /// As [`Self::take`], for a claim on the word of this user, if that is another than this process's.
-    pub(crate) fn take_on_word(link: &Arc<Link>, of: Option<u32>) -> Option<Self> {
-        let is_answered =
-            |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
-        let mut returns = link.returns();
-        let (index, generation) = match of {
-            None => returns.take(is_answered),
-            Some(user) => returns.take_for(user, is_answered),
-        }?;
-        drop(returns);
-        if link.region.makes_pages() {
-            Slot::of(link.calls, index).make(&link.region);
-        }
-        Some(Self {
-            link: link.clone(),
-            index,
-            generation,
-        })
-    }
-
-    /// The word that names it to the peer.
-    pub(crate) const fn word(&self) -> u32 {
-        passed_word(PARTY_SENDER, self.index % REPLIES)
-    }
-
-    /// Gives the slot up without looking at its answer, which holds only bytes.
-    pub(crate) fn forsake(self) {
-        self.link.returns().forsake(self.index);
-    }
-
-    /// Nothing comes there any more.
-    pub(crate) fn free(self) {
-        self.link.returns().free(self.index);
     }
 }
 

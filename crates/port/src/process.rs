@@ -43,7 +43,7 @@ pub(crate) struct Process {
     pub(crate) leavings: AtomicU32,
     /// Until when the keeper looks for messages for ports that have ended, by [`clock::ticks_ns`].
     pub(crate) unbound_until_ns: AtomicU64,
-    /// What the protocols know of it.
+    /// The state that protocols keep of it.
     pub(crate) tables: Tables,
     pub(crate) poll: Poll,
     /// Raised to make the keeper look at its lists.

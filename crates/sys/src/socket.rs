@@ -102,7 +102,7 @@ pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 const SO_PASSPIDFD: libc::c_int = 76;
-/// What is received with each message besides its bytes and descriptors.
+/// The options that have more received with each message than its bytes and descriptors.
 const HANDED_DOWN: [libc::c_int; 3] = [libc::SO_PASSCRED, libc::SO_PASSSEC, SO_PASSPIDFD];
 
 /// Turns an option of a socket on or off.

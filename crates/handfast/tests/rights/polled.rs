@@ -18,7 +18,7 @@ pub(crate) fn exporter(name: &str) {
         if let Ok(request) = port.try_receive() {
             common::say(&format!("got {}", String::from_utf8_lossy(request.bytes())));
         }
-        // The time itself is what is tested.
+        // Sleep: the time between looks is tested.
         std::thread::sleep(LOOK_EVERY);
     }
     common::say("end");

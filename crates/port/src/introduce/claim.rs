@@ -3,8 +3,8 @@
 use crate::attenuate;
 use crate::introduce::provide;
 use crate::link::Link;
+use crate::link::returns::Own;
 use crate::origin::{Claimed, Origin};
-use crate::passing::Own;
 use crate::process::Process;
 use crate::redirect;
 use crate::request::Seal;

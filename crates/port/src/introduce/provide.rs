@@ -164,29 +164,35 @@ pub(crate) fn hear_said(
             introducer,
         } => {
             let reply = (header.reply, header.generation);
-            let limit_ns = match number & OF_MOVED {
-                0 => CLAIM_NS,
-                _ => CLAIM_MOVED_NS,
-            };
-            let until_ns = now_ns + limit_ns;
-            let one = introduce::redeeming(link);
-            let claim = introduce::redeem(
-                link,
-                process,
-                (introducer, number),
-                (now_ns, until_ns, reply),
-            );
-            introduce::enter_claim(link, process, word, claim)?;
-            drop(one);
-            if matches!(claim, Claim::Waiting { .. }) {
-                // Its recipient may send nothing by it, and waits for an answer.
-                process.schedule(Timer::Provisions);
-            }
-            revoke::tell_if_revoked(link, process, word, claim);
-            introduce::granted_anew(link, process, claim);
-            Ok(())
+            hear_claim(link, process, (word, (introducer, number)), reply, now_ns)
         }
     }
+}
+
+/// Exporter: the peer claims by a word what was provided to it, or will be.
+fn hear_claim(
+    link: &Arc<Link>,
+    process: &Process,
+    (word, number): (u32, Number),
+    reply: (u32, u32),
+    now_ns: u64,
+) -> Result<(), Fault> {
+    let limit_ns = match number.1 & OF_MOVED {
+        0 => CLAIM_NS,
+        _ => CLAIM_MOVED_NS,
+    };
+    let until_ns = now_ns + limit_ns;
+    let one = introduce::redeeming(link);
+    let claim = introduce::redeem(link, process, number, (now_ns, until_ns, reply));
+    introduce::enter_claim(link, process, word, claim)?;
+    drop(one);
+    if matches!(claim, Claim::Waiting { .. }) {
+        // Its recipient may send nothing by it, and waits for an answer.
+        process.schedule(Timer::Provisions);
+    }
+    revoke::tell_if_revoked(link, process, word, claim);
+    introduce::granted_anew(link, process, claim);
+    Ok(())
 }
 
 /// Exporter: the port of a right that only its own process uses so: one that the peer has sent here.

@@ -131,7 +131,7 @@ impl Link {
 
     /// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
     /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
-    /// receivers. What the peer does not read now the keeper says later.
+    /// receivers. The keeper says later to a peer that does not read now.
     pub(crate) fn tell_closed(&self, port: u32, has_moved: bool) {
         let mut backlog = self.backlog();
         let is_before = |message: ControlMessage<'_>| match message {
@@ -148,8 +148,8 @@ impl Link {
         }
     }
 
-    /// Sends a control message that must not be lost while the link lasts. What a peer does not read now, or not before its
-    /// welcome, the keeper sends later, or it cuts the link.
+    /// Sends a control message that must not be lost while the link lasts. Where the peer does not read, or waits for its
+    /// welcome, the keeper sends it later, or cuts the link.
     pub(crate) fn say(&self, message: ControlMessage<'_>) {
         self.say_encoded(&message.encode());
     }

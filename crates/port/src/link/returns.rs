@@ -3,8 +3,10 @@
 
 use super::Link;
 use crate::rank;
-use handfast_layout::link::{OWN_SET, REPLIES, slot_of};
+use handfast_channel::reply::Slot;
+use handfast_layout::link::{OWN_SET, PARTY_SENDER, REPLIES, passed_word, slot_of};
 use handfast_sys::sync::MutexGuard;
+use std::sync::Arc;
 
 /// Slots in which answers to claims are awaited that were made on the word of processes of one other user, and of all other
 /// users: a peer that is told of rights that do not exist waits in vain for each, and needs slots for what else it does.
@@ -163,6 +165,54 @@ impl Returns {
 
     pub(crate) fn sleepers(&self) -> Vec<usize> {
         self.asleep.clone()
+    }
+}
+
+/// A return slot this process names, on its link with the process that answers there.
+pub(crate) struct Own {
+    pub(crate) link: Arc<Link>,
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl Own {
+    pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
+        Self::take_on_word(link, None)
+    }
+
+    /// As [`Self::take`], for a claim on the word of this user, if that is another than this process's.
+    pub(crate) fn take_on_word(link: &Arc<Link>, of: Option<u32>) -> Option<Self> {
+        let is_answered =
+            |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
+        let mut returns = link.returns();
+        let (index, generation) = match of {
+            None => returns.take(is_answered),
+            Some(user) => returns.take_for(user, is_answered),
+        }?;
+        drop(returns);
+        if link.region.makes_pages() {
+            Slot::of(link.calls, index).make(&link.region);
+        }
+        Some(Self {
+            link: link.clone(),
+            index,
+            generation,
+        })
+    }
+
+    /// The word that names it to the peer.
+    pub(crate) const fn word(&self) -> u32 {
+        passed_word(PARTY_SENDER, self.index % REPLIES)
+    }
+
+    /// Gives the slot up without looking at its answer, which holds only bytes.
+    pub(crate) fn forsake(self) {
+        self.link.returns().forsake(self.index);
+    }
+
+    /// Nothing comes there any more.
+    pub(crate) fn free(self) {
+        self.link.returns().free(self.index);
     }
 }
 

@@ -82,11 +82,6 @@ impl SendRight {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
-            if self.is_held() {
-                // Its port has moved on the word of another user.
-                self.wait_for_slot(waiting)?;
-                continue;
-            }
             if !self.describe(described, load, waiting)? {
                 continue;
             }
@@ -159,7 +154,8 @@ impl SendRight {
         Ok(())
     }
 
-    /// Describes the rights of a message, or waits for room for the descriptors that go ahead of it, and returns `false`.
+    /// Describes the rights of a message. Or waits, and returns `false`: for room for the descriptors that go ahead of it, or for the
+    /// new home of a port that has moved on the word of another user.
     #[inline(always)]
     fn describe(
         &self,
@@ -167,6 +163,9 @@ impl SendRight {
         load: &Load,
         waiting: Waiting,
     ) -> Result<bool, SendError> {
+        if self.is_held() {
+            return self.wait_for_slot(waiting).map(|()| false);
+        }
         match described.describe(self.process(), &self.link, load) {
             Ok(()) => Ok(true),
             Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| false),

@@ -282,7 +282,7 @@ pub(super) const KINDS: [Kind; 34] = [
         program: "deputy.py",
         words: &[super::slice::BEHIND_NAME, "kept"],
         time: Duration::from_millis(2000),
-        // What is passed on lies in slots of this server's.
+        // Answers to calls that are passed on lie in slots of this server's.
         grows_mib: 8,
         is_between: true,
         ..PLAIN

@@ -178,12 +178,15 @@ fn expect(child: &mut Child, word: &str) -> Result<()> {
     }
 }
 
+/// Ended with the server: the one behind it, and its memory group.
+type Others = (Option<Child>, Option<Temporary>);
+
 fn start_server(
     user: u32,
     directory: &Path,
     kind: &Kind,
     slice: &mut Slice,
-) -> Result<(Child, (Option<Child>, Option<Temporary>))> {
+) -> Result<(Child, Others)> {
     let behind = match kind.is_between {
         false => None,
         true => {
