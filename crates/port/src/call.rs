@@ -10,7 +10,6 @@ use crate::guest;
 use crate::link::Link;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
-use crate::revoke;
 use crate::send::SendRight;
 use crate::slots::SlotState;
 use crate::slots::Ticket;
@@ -396,7 +395,7 @@ impl<'a> Call<'a> {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
                 // Known from now on, as for a port.
-                revoke::was_revoked(right.link(), &[right.handle()]);
+                right.link().was_revoked(&[right.handle()]);
                 Err(SendError::Gone(Gone::Right))
             }
             Kind::DeadPort => {

@@ -6,6 +6,7 @@ use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
 use crate::link::Link;
 use crate::link::lanes::NOBODY;
+use crate::link::releases::GivenBack;
 use crate::message::Message;
 use crate::moving;
 use crate::paths;
@@ -14,7 +15,6 @@ use crate::rank;
 use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
-use crate::spread;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, released, released_of};
@@ -26,7 +26,7 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
-use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,21 +34,6 @@ use std::sync::Arc;
 const RELEASES_MAX: usize = 62;
 /// Releases that wait for a peer to read, beyond which no more are taken from the table.
 const OWED_MAX: usize = 4096;
-
-/// Rights a peer has given back, which end once these calls' replies have been read.
-struct GivenBack {
-    after: Vec<(u32, u32)>,
-    ending: Vec<Handle>,
-}
-
-/// The rights of a link that are about to end.
-#[derive(Default)]
-pub(crate) struct Releases {
-    /// Rights of this process to be given back, as soon as the socket takes it.
-    owed: Mutex<VecDeque<(Handle, u32)>, rank::Owed>,
-    /// Rights the peer has given back, until unread replies have been read.
-    back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
-}
 
 /// A right of this process to a port of the peer is dropped.
 #[inline]
@@ -84,7 +69,7 @@ pub(crate) fn use_of(link: &Link, lane: u32, receiver: u32) -> Option<Use> {
     let outgoing = link.lanes[lane as usize].lock();
     let position = outgoing.producer.position();
     // A port that has a receiver for each CPU is sent to in lanes that lead to those.
-    if outgoing.leads_to == receiver || spread::has_spread(link) {
+    if outgoing.leads_to == receiver || link.has_spread() {
         let tail = position;
         return Some(Use { lane, tail });
     }

@@ -196,7 +196,7 @@ impl Poller {
             return Some(target);
         }
         // Claimed in turn, and that waits, too.
-        let claimed = match introduce::claims(&link).get(word) {
+        let claimed = match link.claims().get(word) {
             Some(Claim::Waiting { number, .. }) => Some(number),
             Some(_) => None,
             None => self.said_ahead().find_map(|(of, _, said)| match said {

@@ -9,23 +9,20 @@ use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
-use crate::revoke;
-use crate::users::Charge;
 use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::is_handle;
-use handfast_proto::introductions::{Claim, Claims, Number, Provisions, Redeemed};
+use handfast_proto::introductions::{Claim, Number, Provisions, Redeemed};
 use handfast_proto::rights::{Meaning, Refused, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
-use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::sync::MutexGuard;
 pub(crate) use provide::Provided;
-use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 pub(crate) mod provide;
 
@@ -74,51 +71,6 @@ impl From<Option<Meaning>> for Named {
     }
 }
 
-/// All that a link knows of introductions: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
-pub(crate) struct Introductions {
-    /// The names by which the peer claims the rights that others provided to it.
-    claims: Mutex<Claims, rank::Claims>,
-    /// The charge to its user for those claims, at least.
-    claims_held: Mutex<Charge, rank::ClaimsHeld>,
-    /// Held from a look at what was provided until the claim says what came of that.
-    redeeming: Mutex<(), rank::Redeeming>,
-    /// The last rights that were provided to the peer, which may have ended before it heard of them: links with exporters,
-    /// and our numbers.
-    unheard: Mutex<VecDeque<(Weak<Link>, u64)>, rank::Unheard>,
-}
-
-impl Introductions {
-    /// None yet, for which nothing is charged.
-    pub(crate) fn new(nothing: Charge) -> Self {
-        Self {
-            claims: Mutex::default(),
-            claims_held: Mutex::new(nothing),
-            redeeming: Mutex::default(),
-            unheard: Mutex::default(),
-        }
-    }
-}
-
-fn unheard(link: &Link) -> MutexGuard<'_, VecDeque<(Weak<Link>, u64)>, rank::Unheard> {
-    link.introductions.unheard.lock()
-}
-
-/// Introducer: the link with the exporter behind which `number` was provided to the peer; once.
-fn take_unheard(link: &Link, exporter: &[u8], number: u64) -> Option<Arc<Link>> {
-    let mut unheard = unheard(link);
-    let is_it = |(link, of): &(Weak<Link>, u64)| {
-        let link = (*of == number).then(|| link.upgrade()).flatten();
-        link.is_some_and(|link| exporter == link.identity())
-    };
-    let place = unheard.iter().position(is_it)?;
-    let (link, _) = unheard.remove(place)?;
-    link.upgrade()
-}
-
-pub(crate) fn claims(link: &Link) -> MutexGuard<'_, Claims, rank::Claims> {
-    link.introductions.claims.lock()
-}
-
 /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
 pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Named {
     if is_handle(word) {
@@ -145,8 +97,8 @@ pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64)
 /// Exporter: a claim of the peer's, after another look when it waits.
 fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
     // Two threads may look at once: one redeems.
-    let _one = redeeming(link);
-    let claim = claims(link).get(word)?;
+    let _one = link.redeeming();
+    let claim = link.claims().get(word)?;
     let Claim::Waiting {
         number,
         until_ns,
@@ -158,17 +110,13 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     let claim = redeem(link, process, number, (now_ns, until_ns, reply));
     #[cfg(test)]
     tests::between();
-    claims(link).settle(word, claim);
+    link.claims().settle(word, claim);
     if !matches!(claim, Claim::Waiting { .. }) {
         has_settled(process);
     }
-    revoke::tell_if_revoked(link, process, word, claim);
+    link.tell_if_revoked(word, claim);
     granted_anew(link, process, claim);
     Some(claim)
-}
-
-pub(crate) fn redeeming(link: &Link) -> MutexGuard<'_, (), rank::Redeeming> {
-    link.introductions.redeeming.lock()
 }
 
 /// Exporter: the peer has a name for a right. If its port has moved, it is told of that.
@@ -259,7 +207,7 @@ fn try_redeem(
 /// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
 /// already, or processes of its user name too much.
 fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
-    let mut claims = claims(link);
+    let mut claims = link.claims();
     let mut held = link.introductions.claims_held.lock();
     if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
         return Err(Rule::Introduction.broken());
@@ -276,8 +224,8 @@ pub(crate) fn unclaimed(
     word: u32,
 ) -> Result<Option<u32>, Refused> {
     // Not while it is redeemed, which would grant the right to no claim.
-    let one = redeeming(link);
-    let claim = claims(link).release(word).ok_or(Refused::Unknown)?;
+    let one = link.redeeming();
+    let claim = link.claims().release(word).ok_or(Refused::Unknown)?;
     #[cfg(test)]
     tests::between();
     drop(one);
@@ -372,7 +320,7 @@ pub(crate) fn decline(introducer: &Link, exporter: [u8; 20], number: u64) {
 /// Keeper: a recipient declines what was provided to it by this process.
 pub(crate) fn hear_declined(link: &Link, number: u64, exporter: [u8; 20]) {
     // The exporter may be gone; or this may never have been provided to this peer.
-    if let Some(exporter) = take_unheard(link, &exporter, number) {
+    if let Some(exporter) = link.take_unheard(&exporter, number) {
         void(&exporter, number);
     }
 }

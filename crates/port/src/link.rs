@@ -4,10 +4,6 @@ use crate::again::Again;
 use crate::arena::Out;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::give_back::Releases;
-use crate::introduce::Introductions;
-use crate::notice;
-use crate::notice::DeathNotice;
 use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::peer_bells::PeerBells;
@@ -15,10 +11,8 @@ use crate::process::Process;
 use crate::rank;
 use crate::redirect;
 use crate::redirect::Redirects;
-use crate::revoke::Revoked;
 use crate::rows::Row;
 use crate::slots::{LINES_BYTES, Slots};
-use crate::spread::Told;
 use crate::users::{Charge, Foreign};
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -41,31 +35,41 @@ use std::sync::{Arc, OnceLock, Weak};
 
 mod backlog;
 mod counters;
+pub(crate) mod deaths;
 mod doorbell;
 pub(crate) mod group;
 pub(crate) mod hearing;
 pub(crate) mod held;
 mod in_force;
 mod incoming;
+mod introductions;
 pub(crate) mod lanes;
 pub(crate) mod passing;
 mod peer_ports;
+pub(crate) mod releases;
 pub(crate) mod returns;
+mod revoked;
 mod rouse;
+pub(crate) mod spread;
 mod tables;
 mod tasks;
 pub(crate) mod usage;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;
+use deaths::DeathNotice;
 use doorbell::Doorbell;
 use group::{Group, Reserved};
 use in_force::InForce;
 pub(crate) use incoming::Incoming;
+use introductions::Introductions;
 use lanes::LaneMap;
 use passing::Passing;
 use peer_ports::PeerPorts;
+use releases::Releases;
 use returns::Returns;
+use revoked::Revoked;
+use spread::Told;
 use tasks::Tasks;
 pub(crate) use tasks::What;
 use usage::Usage;
@@ -348,7 +352,7 @@ impl Link {
         if is_news {
             self.pass_over(receiver_of(port));
         }
-        notice::tell_deaths(self);
+        self.tell_deaths();
     }
 
     /// This process sends to `port`, as the peer itself has told it: of two ports at one receiver the earlier one is gone,
@@ -408,7 +412,7 @@ impl Link {
         let first = !self.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
         self.disturb();
-        notice::tell_deaths(self);
+        self.tell_deaths();
         first
     }
 

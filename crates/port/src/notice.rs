@@ -6,13 +6,13 @@
 
 use crate::introduce;
 use crate::link::Link;
+use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
 use crate::own::{Own, OwnRight};
 use crate::port::Port;
 use crate::ports;
 use crate::rank;
 use crate::receive::ReceiveRight;
-use crate::revoke;
 use crate::send::SendRight;
 use crate::vine;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -274,14 +274,10 @@ impl ReceiveRight {
     }
 }
 
-/// A request to be told of the death of a port of a peer.
-pub(crate) struct DeathNotice {
-    /// The peer's port.
-    of: u32,
-    /// The right to it.
-    handle: Handle,
-    number: u64,
-    told: Weak<Port>,
+impl HearsOfDeaths for Port {
+    fn hear_death(&self, number: u64) {
+        tell_death(self, number);
+    }
 }
 
 impl SendRight {
@@ -300,7 +296,7 @@ impl SendRight {
             of: this.port(),
             handle: this.handle(),
             number,
-            told: Arc::downgrade(told.port()),
+            told: Arc::downgrade(told.port()) as Weak<dyn HearsOfDeaths>,
         };
         let mut notices = this.link().death_notices();
         // Before more room is needed, which keeps this cheap: notices whose ports are gone.
@@ -310,49 +306,8 @@ impl SendRight {
         notices.push(asked);
         drop(notices);
         // Before the look: a thread that takes it down after that finds it.
-        tell_deaths(this.link());
+        this.link().tell_deaths();
     }
-}
-
-/// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
-pub(crate) fn tell_deaths(link: &Link) {
-    tell_of(link, |asked| {
-        link.failure(asked.of).is_some() || revoke::is_revoked(link, asked.handle)
-    });
-}
-
-/// As [`tell_deaths`], of these rights.
-pub(crate) fn tell_revoked_deaths(link: &Link, handles: &[Handle]) {
-    tell_of(link, |asked| handles.contains(&asked.handle));
-}
-
-fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
-    let mut asked = link.death_notices();
-    let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
-    drop(asked);
-    for asked in gone {
-        if let Some(port) = asked.told.upgrade() {
-            tell_death(&port, asked.number);
-        }
-    }
-}
-
-/// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
-pub(crate) fn move_deaths(link: &Link, port: u32, (to, new_port): (&Link, u32)) {
-    let is_its = |asked: &mut DeathNotice| asked.of == port;
-    let moved: Vec<_> = link.death_notices().extract_if(.., is_its).collect();
-    if moved.is_empty() {
-        return;
-    }
-    let moved = moved.into_iter().map(|asked| DeathNotice {
-        of: new_port,
-        // Names nothing: which right it has become there is not known yet.
-        handle: 0,
-        ..asked
-    });
-    to.death_notices().extend(moved);
-    // Before the look, as in `notify_death`.
-    tell_deaths(to);
 }
 
 /// Gives the peer a right to `port`, or counts one it has as sent once more.

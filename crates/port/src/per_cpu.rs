@@ -8,6 +8,7 @@
 
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::link::Link;
+use crate::link::spread::{CPUS, Entry};
 use crate::links;
 use crate::options::Options;
 use crate::own::OwnRight;
@@ -17,7 +18,7 @@ use crate::rank;
 use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
-use crate::spread::{CPUS, Entry, message};
+use crate::spread::message;
 use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;

@@ -8,7 +8,6 @@ use crate::introduce::claim_freely;
 use crate::link::held::Held;
 use crate::link::{Link, Outgoing};
 use crate::loops;
-use crate::notice;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
@@ -463,7 +462,7 @@ fn switch_to(
     // Wakers of the application may run in what follows.
     drop((lanes, one));
     link.disturb();
-    notice::move_deaths(link, old_port, (with, new_port));
+    link.move_deaths(old_port, (with, new_port));
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
     let uses = give_back::uses_of(link, receiver);

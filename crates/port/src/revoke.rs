@@ -7,21 +7,12 @@
 //! or is seen.
 
 use crate::introduce;
-use crate::link::{Link, UNSAID_MAX};
+use crate::link::Link;
 use crate::links;
 use crate::notice;
 use crate::port::Port;
-use crate::process::Process;
-use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_layout::control::ControlMessage;
-use handfast_proto::introductions::Claim;
-use handfast_proto::timers::Timer;
-use handfast_sys::socket;
-use handfast_sys::sync::{Mutex, MutexGuard};
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
@@ -94,7 +85,7 @@ impl SendRight {
 
     /// Whether it is known to be revoked.
     pub(crate) fn is_revoked(&self) -> bool {
-        is_revoked(self.link(), self.handle())
+        self.link().is_revoked(self.handle())
     }
 }
 
@@ -130,7 +121,7 @@ fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     for link in links::all(process) {
         let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
         if holder.as_ref().is_none_or(is_of) {
-            let revoked = revoke(&link, process, target);
+            let revoked = link.revoke(target);
             (ended, watched) = (ended + revoked.0, watched + revoked.1);
         }
     }
@@ -143,102 +134,3 @@ fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
         notice::watched_ended(port, [(badge, watched)]);
     }
 }
-
-/// All that a link knows of rights that were revoked.
-#[derive(Default)]
-pub(crate) struct Revoked {
-    /// Rights of this process have been.
-    has_any: AtomicBool,
-    /// Rights the peer has, to be told as soon as the socket takes it.
-    untold: Mutex<VecDeque<u32>, rank::Revoked>,
-}
-
-/// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
-/// were watched.
-fn revoke(link: &Link, process: &Process, (port, badge): (u32, u64)) -> (u64, u32) {
-    let Some(revoked) = link.exports().revoke(port, badge) else {
-        return (0, 0);
-    };
-    // Release: pairs with the Acquire of receivers that know what it stood for.
-    link.ended.fetch_add(1, Ordering::Release);
-    if !revoked.handles.is_empty() {
-        // A right that is being redeemed at present has its word after that.
-        let one = introduce::redeeming(link);
-        let words = introduce::claims(link).words_of(&revoked.handles);
-        drop(one);
-        say_revoked(link, process, revoked.handles.into_iter().chain(words));
-    }
-    (revoked.ended, revoked.watched)
-}
-
-/// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
-pub(crate) fn tell_if_revoked(link: &Link, process: &Process, word: u32, claim: Claim) {
-    if claim == Claim::Revoked && untold(link).len() < UNSAID_MAX {
-        say_revoked(link, process, [word]);
-    }
-}
-
-fn untold(link: &Link) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
-    link.revoked.untold.lock()
-}
-
-fn say_revoked(link: &Link, process: &Process, words: impl IntoIterator<Item = u32>) {
-    let mut untold = untold(link);
-    untold.extend(words);
-    drop(untold);
-    if !tell_revoked(link) {
-        process.schedule(Timer::Revocations);
-    }
-}
-
-/// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
-/// tells it later.
-#[must_use]
-pub(crate) fn tell_revoked(link: &Link) -> bool {
-    let mut untold = untold(link);
-    if !untold.is_empty() && !link.is_welcomed() {
-        return link.is_down();
-    }
-    while !untold.is_empty() {
-        let count = untold.len().min(WORDS_MAX);
-        let names = untold.iter().take(count);
-        let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
-        let revoked = ControlMessage::Revoked { names: &names };
-        if socket::send(&link.socket, &revoked.encode(), &[]).is_err() {
-            return link.is_down();
-        }
-        untold.drain(..count);
-    }
-    true
-}
-
-/// Keeper: the peer says which rights of this process were revoked.
-pub(crate) fn hear_revoked(link: &Link, names: &[[u8; 4]]) {
-    let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
-    was_revoked(link, &words);
-}
-
-/// Rights of this process, to ports of the peer, were revoked.
-pub(crate) fn was_revoked(link: &Link, words: &[u32]) {
-    let mut imports = link.imports();
-    let is_one = |word: &u32| imports.revoke(*word);
-    let news: Vec<_> = words.iter().copied().filter(is_one).collect();
-    drop(imports);
-    // Release: also what is still on its way here comes as revoked.
-    link.revoked.has_any.store(true, Ordering::Release);
-    if news.is_empty() {
-        return;
-    }
-    // A thread that sends through one of them, or waits for room, looks again.
-    link.disturb();
-    notice::tell_revoked_deaths(link, &news);
-}
-
-/// Whether a right of this process is known to be revoked.
-pub(crate) fn is_revoked(link: &Link, handle: u32) -> bool {
-    // Acquire: pairs with the store in `was_revoked`.
-    link.revoked.has_any.load(Ordering::Acquire) && link.imports().is_revoked(handle)
-}
-
-/// Rights in one control message.
-const WORDS_MAX: usize = 124;

@@ -4,32 +4,9 @@
 //! name, messages go to the port's own receiver. A peer that lies here says it of its own ports, and only to itself:
 //! a receiver that is another port's refuses what comes by a right that is not to it.
 
-use crate::link::Link;
-use crate::rank;
+use crate::link::spread::Entry;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
-use handfast_layout::part::{is_handle, receiver_of};
-use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::{Mutex, MutexGuard};
-use std::sync::Arc;
-
-/// CPUs are numbered below this: as many as an affinity mask has.
-pub(crate) const CPUS: u32 = 1024;
-
-/// A CPU, and the receiver there.
-pub(crate) type Entry = (u32, u32);
-
-/// Ports, and where each is served.
-type Ports = Vec<(u32, Arc<[Entry]>)>;
-
-/// The ports that a peer has announced: at most one for each receiver.
-#[derive(Default)]
-pub(crate) struct Told {
-    ports: Mutex<Ports, rank::Spread>,
-    has_any: AtomicBool,
-}
 
 /// A right to such a port: the same for each CPU, with that receiver's lanes.
 pub(crate) struct Spread {
@@ -77,77 +54,12 @@ pub(crate) fn message(port: u32, entries: &[Entry]) -> Encoded {
     ControlMessage::Spread { port, entries }.encode()
 }
 
-/// A port's receivers, if there can be such.
-fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
-    let is_port = !is_handle(port) && receiver_of(port) < RECEIVERS;
-    if !is_port || entries.is_empty() || entries.len() >= RECEIVERS as usize {
-        return None;
-    }
-    let mut seen = 1u64 << receiver_of(port);
-    let mut found: Vec<Entry> = Vec::with_capacity(entries.len());
-    for [low, high, receiver, zero] in entries {
-        let (cpu, receiver) = (
-            u16::from_le_bytes([*low, *high]).into(),
-            u32::from(*receiver),
-        );
-        if *zero != 0 || cpu >= CPUS || receiver >= RECEIVERS || seen & 1 << receiver != 0 {
-            return None;
-        }
-        if found.iter().any(|(other, _)| *other == cpu) {
-            return None;
-        }
-        seen |= 1 << receiver;
-        found.push((cpu, receiver));
-    }
-    Some(found)
-}
-
-fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
-    link.spread.ports.lock()
-}
-
-/// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
-/// one at its receiver takes its place.
-///
-/// # Errors
-/// The rule the peer broke.
-pub(crate) fn hear_spread(link: &Link, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
-    let rule = Rule::Spread;
-    let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
-    let mut told = spread_told(link);
-    if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
-        return match known[..] == entries[..] {
-            true => Ok(()),
-            false => Err(Fault { rule, offset: 0 }),
-        };
-    }
-    told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
-    told.push((port, entries.into()));
-    drop(told);
-    // Release: a thread that sees it finds the port.
-    link.spread.has_any.store(true, Ordering::Release);
-    // Rights that have been used already look again.
-    link.disturb();
-    Ok(())
-}
-
-/// Whether the peer has such ports. One load of a line that does not change.
-#[inline]
-pub(crate) fn has_spread(link: &Link) -> bool {
-    // Acquire: pairs with the Release of `hear_spread`.
-    link.spread.has_any.load(Ordering::Acquire)
-}
-
-/// The receivers of the peer's `port`, if it has one for each CPU.
-pub(crate) fn spread_of(link: &Link, port: u32) -> Option<Arc<[Entry]>> {
-    let told = spread_told(link);
-    let known = told.iter().find(|(known, _)| *known == port);
-    known.map(|(_, entries)| entries.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::link::spread::CPUS;
+    use crate::link::spread::checked;
+    use handfast_layout::bell::RECEIVERS;
 
     #[test]
     fn what_is_said_is_what_is_heard_and_anything_else_is_refused() {

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 pub(crate) fn end_introductions(process: &Process, link: &Link) {
     // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
     let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
-    let unheard = core::mem::take(&mut *introduce::unheard(link));
+    let unheard = core::mem::take(&mut *link.unheard());
     for (exporter, number) in unheard {
         // The peer has heard before of ports that have moved; if it is dead after all, their new homes see
         // that.
@@ -24,7 +24,7 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
     }
     // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
     for other in links::all(process) {
-        let mut unheard = introduce::unheard(&other);
+        let mut unheard = other.unheard();
         unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
     }
     let of = link.identity();
@@ -69,11 +69,11 @@ fn answer_overdue(process: &Process) -> bool {
     let mut is_left = false;
     for link in links::live(process) {
         let now_ns = clock::ticks_ns();
-        let overdue = introduce::claims(&link).overdue(now_ns.saturating_sub(OVERDUE_NS));
+        let overdue = link.claims().overdue(now_ns.saturating_sub(OVERDUE_NS));
         for word in overdue {
             introduce::look_at_claim(&link, process, word, now_ns);
         }
-        is_left |= introduce::claims(&link).has_waiting();
+        is_left |= link.claims().has_waiting();
     }
     is_left
 }

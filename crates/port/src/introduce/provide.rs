@@ -11,7 +11,6 @@ use crate::notice;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
-use crate::revoke;
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
@@ -57,7 +56,7 @@ impl Provided {
         )?;
         right.uses(lane);
         let exporter = exporter.clone();
-        let mut unheard = introduce::unheard(to);
+        let mut unheard = to.unheard();
         if unheard.len() == UNHEARD_MAX {
             unheard.pop_front();
         }
@@ -129,7 +128,7 @@ pub(crate) fn hear_said(
             let claim = claim.ok_or(Rule::Introduction.broken())?;
             introduce::answer_claim(link, claim, (header.reply, header.generation));
             introduce::enter_claim(link, process, word, claim)?;
-            revoke::tell_if_revoked(link, process, word, claim);
+            link.tell_if_revoked(word, claim);
             Ok(())
         }
         // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
@@ -182,7 +181,7 @@ fn hear_claim(
         _ => CLAIM_MOVED_NS,
     };
     let until_ns = now_ns + limit_ns;
-    let one = introduce::redeeming(link);
+    let one = link.redeeming();
     let claim = introduce::redeem(link, process, number, (now_ns, until_ns, reply));
     introduce::enter_claim(link, process, word, claim)?;
     drop(one);
@@ -190,7 +189,7 @@ fn hear_claim(
         // Its recipient may send nothing by it, and waits for an answer.
         process.schedule(Timer::Provisions);
     }
-    revoke::tell_if_revoked(link, process, word, claim);
+    link.tell_if_revoked(word, claim);
     introduce::granted_anew(link, process, claim);
     Ok(())
 }
@@ -266,8 +265,8 @@ fn has_provided(link: &Arc<Link>, process: &Process, number: Number, recipient: 
         if to.is_with(recipient) && !to.is_down() {
             may_come = true;
             let waits = {
-                let _one = introduce::redeeming(&to);
-                introduce::claims(&to).waits_for(number)
+                let _one = to.redeeming();
+                to.claims().waits_for(number)
             };
             waits.map(|word| introduce::look_at_claim(&to, process, word, 0));
         }

@@ -15,8 +15,6 @@ use crate::paths;
 use crate::process::token;
 use crate::redirect;
 use crate::relay;
-use crate::revoke;
-use crate::spread;
 use crate::unused;
 use crate::users::Foreign;
 use crate::waits;
@@ -170,8 +168,8 @@ impl Keeper {
                 later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { names } => revoke::hear_revoked(link, names),
-            M::Spread { port, entries } => spread::hear_spread(link, port, entries)?,
+            M::Revoked { names } => link.hear_revoked(names),
+            M::Spread { port, entries } => link.hear_spread(port, entries)?,
             M::Release { rights } => give_back::take_back(link, process, rights)?,
             M::PathAsk { .. }
             | M::PathWant { .. }

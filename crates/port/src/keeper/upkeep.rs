@@ -15,7 +15,6 @@ use crate::ports;
 use crate::process::{Process, WATCH_NS, token};
 use crate::redirect;
 use crate::relay;
-use crate::revoke;
 use crate::unbound;
 use crate::unused;
 use crate::waits;
@@ -159,7 +158,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
         }
         Timer::Counters => Left::for_peer(!link.show_counters(false)),
         Timer::Releases => release(process, link),
-        Timer::Revocations => Left::for_peer(!revoke::tell_revoked(link)),
+        Timer::Revocations => Left::for_peer(!link.tell_revoked()),
         Timer::Answers => {
             let is_open = give_back::refuse_replies(link, process);
             // Answers to calls that were given up have made room.

@@ -117,7 +117,7 @@ impl Home {
         for link in links::live(&self.process) {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
             let handles: HashMap<_, _> = names.iter().copied().collect();
-            let claims = introduce::claims(&link);
+            let claims = link.claims();
             let claimed = claims.granted();
             names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
             drop(claims);

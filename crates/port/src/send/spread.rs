@@ -5,11 +5,11 @@
 
 use super::SendRight;
 use crate::link::lanes::{NOBODY, Sent};
+use crate::link::spread::Entry;
 use crate::options::Options;
 use crate::origin::Origin;
 use crate::slots::Ticket;
-use crate::spread;
-use crate::spread::{Entry, Spread};
+use crate::spread::Spread;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::link::Kind;
@@ -53,7 +53,7 @@ impl SendRight {
     /// This right, or the one for the CPU that this thread runs on.
     #[inline]
     pub(super) fn here(&self) -> &Self {
-        if !spread::has_spread(&self.link) {
+        if !self.link.has_spread() {
             return self;
         }
         self.look_here()
@@ -93,7 +93,7 @@ impl SendRight {
 
     /// Notes the item this thread has sent, just after [`Self::here`] has chosen the place.
     pub(super) fn sent(&self, kind: Kind, ticket: Ticket) {
-        if !spread::has_spread(&self.link) {
+        if !self.link.has_spread() {
             return;
         }
         let sent = match kind {
@@ -122,7 +122,7 @@ impl SendRight {
         if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) {
             return None;
         }
-        let entries = spread::spread_of(&self.link, self.port)?;
+        let entries = self.link.spread_of(self.port)?;
         let make = || Some(Box::new(Spread::new(&entries, |entry| self.on(entry))));
         let spread = self.aside().spread.get_or_init(make);
         // Relaxed: a number. A thread that reads the old one posts to the port's own receiver once more.

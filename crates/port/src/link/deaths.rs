@@ -1,0 +1,62 @@
+//! Notices to be given when a port of the peer is gone, or a right to it was revoked.
+
+use super::Link;
+use handfast_proto::rights::Handle;
+use std::sync::Weak;
+
+/// A port that is told of the deaths of others.
+pub(crate) trait HearsOfDeaths: Send + Sync {
+    /// The port that was asked after with this number is gone, or the right to it was revoked.
+    fn hear_death(&self, number: u64);
+}
+
+/// A request to be told of the death of a port of a peer.
+pub(crate) struct DeathNotice {
+    /// The peer's port.
+    pub(crate) of: u32,
+    /// The right to it.
+    pub(crate) handle: Handle,
+    pub(crate) number: u64,
+    pub(crate) told: Weak<dyn HearsOfDeaths>,
+}
+
+impl Link {
+    /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
+    pub(crate) fn tell_deaths(&self) {
+        self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
+    }
+
+    /// As [`tell_deaths`], of these rights.
+    pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
+        self.tell_of(|asked| handles.contains(&asked.handle));
+    }
+
+    fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
+        let mut asked = self.death_notices();
+        let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
+        drop(asked);
+        for asked in gone {
+            if let Some(port) = asked.told.upgrade() {
+                port.hear_death(asked.number);
+            }
+        }
+    }
+
+    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
+    pub(crate) fn move_deaths(&self, port: u32, (to, new_port): (&Self, u32)) {
+        let is_its = |asked: &mut DeathNotice| asked.of == port;
+        let moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
+        if moved.is_empty() {
+            return;
+        }
+        let moved = moved.into_iter().map(|asked| DeathNotice {
+            of: new_port,
+            // Names nothing: which right it has become there is not known yet.
+            handle: 0,
+            ..asked
+        });
+        to.death_notices().extend(moved);
+        // Before the look, as in `notify_death`.
+        to.tell_deaths();
+    }
+}

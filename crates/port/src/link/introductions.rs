@@ -1,0 +1,60 @@
+//! The state of introductions that one link has: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
+
+use super::Link;
+use crate::rank;
+use crate::users::Charge;
+use handfast_proto::introductions::Claims;
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+/// All that a link knows of introductions: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
+pub(crate) struct Introductions {
+    /// The names by which the peer claims the rights that others provided to it.
+    claims: Mutex<Claims, rank::Claims>,
+    /// The charge to its user for those claims, at least.
+    pub(crate) claims_held: Mutex<Charge, rank::ClaimsHeld>,
+    /// Held from a look at what was provided until the claim says what came of that.
+    pub(crate) redeeming: Mutex<(), rank::Redeeming>,
+    /// The last rights that were provided to the peer, which may have ended before it heard of them: links with exporters,
+    /// and our numbers.
+    unheard: Mutex<VecDeque<(Weak<Link>, u64)>, rank::Unheard>,
+}
+
+impl Introductions {
+    /// None yet, for which nothing is charged.
+    pub(crate) fn new(nothing: Charge) -> Self {
+        Self {
+            claims: Mutex::default(),
+            claims_held: Mutex::new(nothing),
+            redeeming: Mutex::default(),
+            unheard: Mutex::default(),
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
+        self.introductions.unheard.lock()
+    }
+
+    /// Introducer: the self with the exporter behind which `number` was provided to the peer; once.
+    pub(crate) fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
+        let mut unheard = self.unheard();
+        let is_it = |(link, of): &(Weak<Self>, u64)| {
+            let link = (*of == number).then(|| link.upgrade()).flatten();
+            link.is_some_and(|link| exporter == link.identity())
+        };
+        let place = unheard.iter().position(is_it)?;
+        let (link, _) = unheard.remove(place)?;
+        link.upgrade()
+    }
+
+    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
+        self.introductions.claims.lock()
+    }
+
+    pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
+        self.introductions.redeeming.lock()
+    }
+}

@@ -1,0 +1,112 @@
+//! Rights of a link that were revoked: the peer's, which it is told of, and those of this process.
+
+use super::{Link, UNSAID_MAX};
+use crate::rank;
+use core::sync::atomic::{AtomicBool, Ordering};
+use handfast_layout::control::ControlMessage;
+use handfast_proto::introductions::Claim;
+use handfast_proto::timers::Timer;
+use handfast_sys::socket;
+use handfast_sys::sync::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+
+/// All that a link knows of rights that were revoked.
+#[derive(Default)]
+pub(crate) struct Revoked {
+    /// Rights of this process have been.
+    has_any: AtomicBool,
+    /// Rights the peer has, to be told as soon as the socket takes it.
+    untold: Mutex<VecDeque<u32>, rank::Revoked>,
+}
+
+impl Link {
+    /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
+    /// were watched.
+    pub(crate) fn revoke(&self, (port, badge): (u32, u64)) -> (u64, u32) {
+        let Some(revoked) = self.exports().revoke(port, badge) else {
+            return (0, 0);
+        };
+        // Release: pairs with the Acquire of receivers that know what it stood for.
+        self.ended.fetch_add(1, Ordering::Release);
+        if !revoked.handles.is_empty() {
+            // A right that is being redeemed at present has its word after that.
+            let one = self.redeeming();
+            let words = self.claims().words_of(&revoked.handles);
+            drop(one);
+            self.say_revoked(revoked.handles.into_iter().chain(words));
+        }
+        (revoked.ended, revoked.watched)
+    }
+
+    /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
+    pub(crate) fn tell_if_revoked(&self, word: u32, claim: Claim) {
+        if claim == Claim::Revoked && self.untold().len() < UNSAID_MAX {
+            self.say_revoked([word]);
+        }
+    }
+
+    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
+        self.revoked.untold.lock()
+    }
+
+    fn say_revoked(&self, words: impl IntoIterator<Item = u32>) {
+        let mut untold = self.untold();
+        untold.extend(words);
+        drop(untold);
+        if !self.tell_revoked() {
+            self.process.schedule(Timer::Revocations);
+        }
+    }
+
+    /// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
+    /// tells it later.
+    #[must_use]
+    pub(crate) fn tell_revoked(&self) -> bool {
+        let mut untold = self.untold();
+        if !untold.is_empty() && !self.is_welcomed() {
+            return self.is_down();
+        }
+        while !untold.is_empty() {
+            let count = untold.len().min(WORDS_MAX);
+            let names = untold.iter().take(count);
+            let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
+            let revoked = ControlMessage::Revoked { names: &names };
+            if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
+                return self.is_down();
+            }
+            untold.drain(..count);
+        }
+        true
+    }
+
+    /// Keeper: the peer says which rights of this process were revoked.
+    pub(crate) fn hear_revoked(&self, names: &[[u8; 4]]) {
+        let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
+        self.was_revoked(&words);
+    }
+
+    /// Rights of this process, to ports of the peer, were revoked.
+    pub(crate) fn was_revoked(&self, words: &[u32]) {
+        let mut imports = self.imports();
+        let is_one = |word: &u32| imports.revoke(*word);
+        let news: Vec<_> = words.iter().copied().filter(is_one).collect();
+        drop(imports);
+        // Release: also what is still on its way here comes as revoked.
+        self.revoked.has_any.store(true, Ordering::Release);
+        if news.is_empty() {
+            return;
+        }
+        // A thread that sends through one of them, or waits for room, looks again.
+        self.disturb();
+        self.tell_revoked_deaths(&news);
+    }
+
+    /// Whether a right of this process is known to be revoked.
+    pub(crate) fn is_revoked(&self, handle: u32) -> bool {
+        // Acquire: pairs with the store in `was_revoked`.
+        self.revoked.has_any.load(Ordering::Acquire) && self.imports().is_revoked(handle)
+    }
+}
+
+/// Rights in one control message.
+const WORDS_MAX: usize = 124;
