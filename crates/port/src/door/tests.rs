@@ -1,9 +1,12 @@
 use super::*;
-use crate::descriptors::tests::link_of;
+use crate::configuration::Configuration;
+use crate::descriptors::tests::{link_in, link_of};
 use crate::door::later;
+use crate::lifecycle;
 use crate::link_life;
 use crate::links;
 use core::sync::atomic::Ordering;
+use handfast_layout::link::Side;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
@@ -97,8 +100,10 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
 /// A peer that asks on and on for one door has its process asked a few times, until there is an answer.
 #[test]
 fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
-    let (process, recipient, _peer) = link_of(4719);
-    let (_, exporter, _peer) = link_of(4720);
+    // Of its own: links of tests are all with the same process.
+    let process = lifecycle::start(Configuration::new()).ok().unwrap();
+    let (recipient, _peer) = link_in(&process, 4719, Side::Connector);
+    let (exporter, _peer) = link_in(&process, 4720, Side::Connector);
     links::list(&process).push(Some(exporter.clone()));
     let asked = || {
         let doors = doors(&process);
@@ -117,14 +122,15 @@ fn an_exporter_is_asked_for_its_door_a_few_times_at_once() {
     ask_for_door(&process, &recipient, exporter.identity());
     assert_eq!(asked().len(), ASKED_OF_ONE_MAX);
     assert_ne!(asked(), first);
-    link_life::end_link(&process, &exporter);
+    lifecycle::shutdown(&process);
 }
 
 /// An exporter that answers no question keeps nothing for the peers that have asked it.
 #[test]
 fn what_a_recipient_has_asked_goes_with_it() {
-    let (process, recipient, _peer) = link_of(4717);
-    let (_, exporter, _peer) = link_of(4718);
+    let process = lifecycle::start(Configuration::new()).ok().unwrap();
+    let (recipient, _peer) = link_in(&process, 4717, Side::Connector);
+    let (exporter, _peer) = link_in(&process, 4718, Side::Connector);
     let listed = |link: &Arc<Link>| links::list(&process).push(Some(link.clone()));
     listed(&exporter);
     let is_asked = || {
@@ -136,5 +142,5 @@ fn what_a_recipient_has_asked_goes_with_it() {
     listed(&recipient);
     link_life::end_link(&process, &recipient);
     assert!(!is_asked());
-    link_life::end_link(&process, &exporter);
+    lifecycle::shutdown(&process);
 }
