@@ -1,56 +1,31 @@
 //! The same right of a third process's to the same recipient again (`handfast_proto::introductions::Remembered` says
 //! how): this process as introducer and as recipient.
 
+use crate::link::again::Kept;
+use crate::link::again::Key;
 use crate::link::Link;
 use crate::links;
 use crate::process::Process;
-use crate::rank;
 use crate::right::Right;
 use crate::send::SendRight;
-use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
-use handfast_proto::introductions::{Came, How, Keeping, Remembered};
+use handfast_proto::introductions::{Came, How};
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::{Mutex, MutexGuard};
-
-/// A right of this process's: link and handle.
-pub(crate) type Key = (u32, Handle);
 
 pub(crate) fn key_of(right: &SendRight) -> Key {
     (right.link().serial, right.handle())
 }
 
-/// All that a link knows of rights of third processes that come again.
-#[derive(Default)]
-pub(crate) struct Again {
-    /// Introducer: the rights of others that the peer has been given.
-    told: Mutex<Remembered<Key>, rank::Told>,
-    /// Recipient: the rights kept for the peer.
-    keeping: Mutex<Keeping<SendRight>, rank::Keeping>,
-    /// A right to a port of the peer was given to others.
-    is_introduced: AtomicBool,
-}
-
-pub(crate) fn told(link: &Link) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
-    link.again.told.lock()
-}
-
-fn keeping(link: &Link) -> MutexGuard<'_, Keeping<SendRight>, rank::Keeping> {
-    link.again.keeping.lock()
-}
-
-/// A right to a port of the peer is given to others, who are told when this process gives it back.
-pub(crate) fn is_introduced(link: &Link) {
-    // Relaxed: read by a thread that has had such a right.
-    link.again.is_introduced.store(true, Ordering::Relaxed);
+fn right_of(kept: &Kept) -> Option<&SendRight> {
+    kept.downcast_ref()
 }
 
 /// Introducer: how a right of a third process's goes to the peer.
 #[inline]
 pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
     match has_arrived(right) {
-        true => told(link).give(key_of(right)),
+        true => link.told().give(key_of(right)),
         // The provided right comes behind it.
         false => How::Provide { keep: false },
     }
@@ -60,13 +35,13 @@ pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
 #[inline]
 pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
     has_arrived(right)
-        .then(|| told(link).give_again(key_of(right)))
+        .then(|| link.told().give_again(key_of(right)))
         .flatten()
 }
 
 /// Introducer: the right that was to come again was not sent.
 pub(crate) fn unsent_again(link: &Link, number: u64) {
-    if told(link).unsent(number) {
+    if link.told().unsent(number) {
         link.say(ControlMessage::Left { number });
     }
 }
@@ -74,11 +49,14 @@ pub(crate) fn unsent_again(link: &Link, number: u64) {
 /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
 #[inline]
 pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
-    let mut keeping = keeping(link);
+    let mut keeping = link.keeping();
     match keeping.again(number) {
         Some(Came::Right(right)) => {
-            let right = right.clone();
+            let right = right_of(right).cloned();
             drop(keeping);
+            let Some(right) = right else {
+                return Ok(Right::Dead);
+            };
             if right.is_down() {
                 let_go_of_dead(link);
             }
@@ -97,8 +75,8 @@ pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
 /// numbers are known until the introducer has said that they have left, which may be never.
 #[cold]
 fn let_go_of_dead(link: &Link) {
-    let mut keeping = keeping(link);
-    let ended = keeping.end_those(SendRight::is_down);
+    let mut keeping = link.keeping();
+    let ended = keeping.end_those(|kept| right_of(kept).is_none_or(SendRight::is_down));
     for (number, came, _) in &ended {
         // Under the lock: in the order in which they come.
         let (number, came) = (*number, *came);
@@ -130,8 +108,8 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_behind() {
         return;
     }
-    let mut keeping = keeping(link);
-    let kept = keeping.keep(number, right.clone());
+    let mut keeping = link.keeping();
+    let kept = keeping.keep(number, Box::new(right.clone()));
     if kept.is_ok() {
         let by = Some((link.serial, number));
         right.link().imports().keep(right.handle(), by);
@@ -155,10 +133,10 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
 /// Keeper: one of these came.
 pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Result<(), Fault> {
     let (number, has_left) = match message {
-        ControlMessage::Kept { number } => (number, !told(link).kept(number)),
-        ControlMessage::Leave { number, came } => (number, told(link).leave(number, came)),
+        ControlMessage::Kept { number } => (number, !link.told().kept(number)),
+        ControlMessage::Leave { number, came } => (number, link.told().leave(number, came)),
         ControlMessage::Left { number } => {
-            let left = keeping(link).left(number);
+            let left = link.keeping().left(number);
             left.into_iter().for_each(let_go);
             return Ok(());
         }
@@ -183,7 +161,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
         let Some(introducer) = links::find(process, |link| link.serial == by) else {
             continue;
         };
-        let quiet = keeping(&introducer).quiet(number);
+        let quiet = introducer.keeping().quiet(number);
         match quiet {
             Some(came) => {
                 introducer.say(ControlMessage::Leave { number, came });
@@ -196,12 +174,11 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
 
 /// Keeper: rights through `link` that this process has given back are not remembered any more.
 pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)]) {
-    // Relaxed: set by a thread that had such a right, which has been dropped since.
-    if given.is_empty() || !link.again.is_introduced.load(Ordering::Relaxed) {
+    if given.is_empty() || !link.was_introduced() {
         return;
     }
     for to in links::live(process) {
-        let mut told = told(&to);
+        let mut told = to.told();
         for (handle, _) in given {
             told.forget((link.serial, *handle));
         }
@@ -210,14 +187,17 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
 
 /// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
 pub(crate) fn end_kept(process: &Process, link: &Link) {
-    let kept = keeping(link).end();
+    let kept = link.keeping().end();
     kept.into_iter().for_each(let_go);
     for introducer in links::live(process) {
         let_go_of_dead(&introducer);
     }
 }
 
-fn let_go(right: SendRight) {
+fn let_go(kept: Kept) {
+    let Some(right) = right_of(&kept) else {
+        return;
+    };
     right.link().imports().keep(right.handle(), None);
 }
 

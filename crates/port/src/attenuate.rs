@@ -4,7 +4,7 @@
 use crate::error::{ConnectError, Gone, Misuse, RightError, SendError};
 use crate::introduce;
 use crate::introduce::{Named, claim_by};
-use crate::link::Link;
+use crate::link::{IsAwaited, Link};
 use crate::notice;
 use crate::origin::{Claimed, Origin};
 use crate::ports;
@@ -100,7 +100,7 @@ pub(crate) fn attenuated(
 /// Recipient: something was claimed.
 pub(crate) fn awaits(link: &Link, claimed: &Arc<Claimed>) {
     let mut awaited = link.awaited.lock();
-    awaited.push(Arc::downgrade(claimed));
+    awaited.push(Arc::downgrade(claimed) as Weak<dyn IsAwaited>);
     if awaited.len() > AWAITED_MAX {
         awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
     }
@@ -113,12 +113,9 @@ pub(crate) fn hear_claims(link: &Link) {
         core::mem::take(&mut *awaited)
     };
     // Outside of the lock: the last right to one of them may be dropped meanwhile.
-    let mut open: Vec<Weak<Claimed>> = Vec::new();
+    let mut open: Vec<Weak<dyn IsAwaited>> = Vec::new();
     for claimed in awaited {
-        if let Some(known) = claimed.upgrade()
-            && known.handle().is_none()
-            && !known.is_over()
-        {
+        if claimed.upgrade().is_some_and(|known| known.is_awaited()) {
             open.push(claimed);
         }
     }

@@ -355,8 +355,8 @@ fn third(
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);
     if let Some(provided) = provided.as_ref().filter(|_| keep) {
-        again::is_introduced(right.link());
-        again::told(link).offered(key_of(right), provided.number);
+        right.link().is_introduced();
+        link.told().offered(key_of(right), provided.number);
     }
     let part = Part::Third {
         vine: (handle, port),

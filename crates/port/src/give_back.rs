@@ -12,7 +12,6 @@ use crate::moving;
 use crate::paths;
 use crate::process::Process;
 use crate::rank;
-use crate::redirect;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
@@ -45,7 +44,7 @@ pub(crate) fn dropped(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, 
     if is_new && !link.is_down() {
         process.schedule(Timer::Releases);
     }
-    redirect::drop_moved(link, core::iter::once(handle));
+    link.drop_moved(core::iter::once(handle));
 }
 
 /// Messages have used it, the last of them in these lanes.
@@ -98,7 +97,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
             head.wrapping_sub(used.tail).cast_signed() >= 0
                 || link.is_answered(used.lane, used.tail.wrapping_sub(1))
         });
-        redirect::drop_moved(link, given.iter().map(|(handle, _)| *handle));
+        link.drop_moved(given.iter().map(|(handle, _)| *handle));
         // Before the peer hears that: a handle may mean something else then.
         again::forget_told(process, link, &given);
         link.releases.owed.lock().extend(given);

@@ -1,16 +1,12 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
-use crate::again::Again;
 use crate::arena::Out;
 use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::origin::Claimed;
 use crate::parked::Parked;
 use crate::peer_bells::PeerBells;
 use crate::process::Process;
 use crate::rank;
-use crate::redirect;
-use crate::redirect::Redirects;
 use crate::rows::Row;
 use crate::slots::{LINES_BYTES, Slots};
 use crate::users::{Charge, Foreign};
@@ -33,6 +29,7 @@ use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{OwnedFd, socket};
 use std::sync::{Arc, OnceLock, Weak};
 
+pub(crate) mod again;
 mod backlog;
 mod counters;
 pub(crate) mod deaths;
@@ -46,6 +43,7 @@ mod introductions;
 pub(crate) mod lanes;
 pub(crate) mod passing;
 mod peer_ports;
+pub(crate) mod redirects;
 pub(crate) mod releases;
 pub(crate) mod returns;
 mod revoked;
@@ -55,6 +53,7 @@ mod tables;
 mod tasks;
 pub(crate) mod usage;
 
+use again::Again;
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;
 use deaths::DeathNotice;
@@ -66,6 +65,7 @@ use introductions::Introductions;
 use lanes::LaneMap;
 use passing::Passing;
 use peer_ports::PeerPorts;
+use redirects::Redirects;
 use releases::Releases;
 use returns::Returns;
 use revoked::Revoked;
@@ -140,7 +140,7 @@ pub(crate) struct Link {
     pub(crate) hearers: AtomicU32,
     pub(crate) introductions: Introductions,
     /// Our claims that the peer may not have answered: each takes one of our return slots.
-    pub(crate) awaited: Mutex<Vec<Weak<Claimed>>, rank::Awaited>,
+    pub(crate) awaited: Mutex<Vec<Weak<dyn IsAwaited>>, rank::Awaited>,
     /// Rights of third processes that come again.
     pub(crate) again: Again,
     /// Return slots of ours.
@@ -156,6 +156,15 @@ pub(crate) struct Link {
     fault: OnceLock<PeerFault>,
     /// The peer's ports that are gone.
     peer_ports: PeerPorts,
+}
+
+/// Something that was claimed of the peer.
+pub(crate) trait IsAwaited: Send + Sync {
+    /// Whether its answer is awaited still. Takes one that has come, which frees its slot.
+    fn is_awaited(&self) -> bool;
+
+    /// Whether no answer is awaited any more.
+    fn is_over(&self) -> bool;
 }
 
 /// The parts of a link that it does not make itself.
@@ -342,7 +351,7 @@ impl Link {
     /// port already: all up to this one are.
     pub(crate) fn close_port(&self, port: u32) {
         // Before: a thread that sees the port closed asks for this.
-        redirect::end_moved(self, port);
+        self.end_moved(port);
         self.close_up_to(port);
     }
 

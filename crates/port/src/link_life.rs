@@ -18,7 +18,6 @@ use crate::per_cpu;
 use crate::port::Port;
 use crate::ports;
 use crate::process::{Process, token};
-use crate::redirect;
 use crate::relay;
 use crate::vine;
 use core::sync::atomic::Ordering;
@@ -207,7 +206,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     take_out(process, link);
     // Rights of these names may have become rights of other links that are gone, and those lead back here.
     let unused = link.imports().end();
-    redirect::drop_moved(link, unused.into_iter());
+    link.drop_moved(unused.into_iter());
     crate::guest::tell!(
         debug,
         pid = link.peer.pid,

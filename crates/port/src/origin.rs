@@ -5,8 +5,8 @@ use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
 use crate::home::{GoingHome, SETTLE_NS};
-use crate::link::Link;
 use crate::link::returns::Own;
+use crate::link::{IsAwaited, Link};
 use crate::message::Message;
 use crate::process::Process;
 use crate::rank;
@@ -94,13 +94,23 @@ impl Claimed {
 
     /// Whether nothing is sent by the right yet: see [`is_of_others`](crate::introduce::is_of_others).
     pub(crate) fn is_held(&self) -> bool {
-        self.is_on_word && self.handle().is_none() && !self.is_over()
+        self.is_on_word && self.is_awaited()
     }
 
     /// Whether no answer is awaited any more.
     pub(crate) fn is_over(&self) -> bool {
         let awaited = self.awaited.lock();
         awaited.is_none()
+    }
+}
+
+impl IsAwaited for Claimed {
+    fn is_awaited(&self) -> bool {
+        self.handle().is_none() && !Self::is_over(self)
+    }
+
+    fn is_over(&self) -> bool {
+        Self::is_over(self)
     }
 }
 

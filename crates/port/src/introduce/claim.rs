@@ -6,7 +6,6 @@ use crate::link::Link;
 use crate::link::returns::Own;
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
-use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
@@ -64,7 +63,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
     let (badge, permissions) = (seal.badge, seal.permissions);
     let said = |word| {
         // Before the peer knows of it: it may say at once that the port has moved on.
-        redirect::stays(to.link(), word);
+        to.link().stays(word);
         LaneControl::Mint {
             word,
             badge,
@@ -107,7 +106,7 @@ fn claim_as(
     let named = (by, own.word(), own.generation);
     if provide::say_in_lane(link, (lane, receiver), named, said(word), || true).is_none() {
         link.change_imports(|imports| imports.unclaim(word));
-        redirect::drop_moved(link, core::iter::once(word));
+        link.drop_moved(core::iter::once(word));
         own.free();
         return None;
     }

@@ -7,6 +7,7 @@ use crate::link::lanes;
 use crate::link_life;
 use crate::links;
 use handfast_layout::control::kind;
+use handfast_layout::link::LANES;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -35,7 +36,7 @@ fn nothing_is_provided_behind_a_mark() {
     let may_provide = || Provided::say_as(1, &moving, &link).is_some();
     assert!(may_provide());
     let moved = Moved::new(([1; 20], PORT), 1);
-    let _ = moved.direct.set(direct);
+    let _ = moved.direct.set(Box::new(direct));
     link.redirects.lock().insert((NAME, PORT), moved);
     link.redirects.has_any.store(true, Ordering::Relaxed);
     link.redirects.has_moved.store(true, Ordering::Release);
@@ -175,7 +176,7 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
 /// A right of `link`, whose port has moved and come back to the peer of `other` meanwhile, or so.
 fn moved_to(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), direct: SendRight) {
     let moved = Moved::new((direct.link().identity(), PORT), 1);
-    let _ = moved.direct.set(direct);
+    let _ = moved.direct.set(Box::new(direct));
     link.redirects.lock().insert((name, PORT), moved);
     link.redirects.has_any.store(true, Ordering::Relaxed);
     links::list(process).push(Some(link.clone()));

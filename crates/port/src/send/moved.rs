@@ -62,8 +62,8 @@ impl SendRight {
         if let Some(moved) = self.known_moved() {
             return moved.as_deref();
         }
-        let moved = redirect::direct(&self.link, self.handle)?;
-        let direct = moved.direct()?.clone();
+        let moved = self.link.direct(self.handle)?;
+        let direct = redirect::direct(&moved)?.clone();
         direct.wait_by(self.waiting());
         let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
         moved.as_deref()
@@ -72,7 +72,7 @@ impl SendRight {
     /// The right stays where it is when its port moves.
     pub(crate) fn pin(&self) {
         let _ = self.aside().moved.set(None);
-        redirect::stays(&self.link, self.handle);
+        self.link.stays(self.handle);
     }
 
     pub(crate) const fn port(&self) -> u32 {
@@ -104,7 +104,7 @@ impl SendRight {
     pub(crate) fn failure_of_calls(&self) -> Option<SendError> {
         let failure = self.failure()?;
         let is_elsewhere =
-            failure == SendError::Gone(Gone::Port) && redirect::outlives(&self.link, self.handle);
+            failure == SendError::Gone(Gone::Port) && self.link.outlives(self.handle);
         (!is_elsewhere).then_some(failure)
     }
 
