@@ -3,7 +3,6 @@
 use crate::again;
 use crate::again::keep;
 use crate::bound::Moving;
-use crate::descriptors::inbox;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
 use crate::error::RightError;
@@ -14,6 +13,7 @@ use crate::introduce::{Named, claim, is_of_others};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
 use crate::link::held::Held;
+use crate::link::inbox;
 use crate::message::Message;
 use crate::moving::{is_unread, refuse, settle_in};
 use crate::origin::Origin;

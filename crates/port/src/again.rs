@@ -1,9 +1,9 @@
 //! The same right of a third process's to the same recipient again (`handfast_proto::introductions::Remembered` says
 //! how): this process as introducer and as recipient.
 
+use crate::link::Link;
 use crate::link::again::Kept;
 use crate::link::again::Key;
-use crate::link::Link;
 use crate::links;
 use crate::process::Process;
 use crate::right::Right;

@@ -6,56 +6,21 @@
 
 use crate::describe::Described;
 use crate::error::{ReplyError, Resource, RightError};
+use crate::link::inbox;
 use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
 use crate::process::Process;
-use crate::rank;
 use crate::right::Right;
 use crate::send::{Blocked, SendRight};
-use crate::users::Users;
-use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_layout::control::{ControlMessage, kind};
-use inbox::Inbox;
-
+use core::sync::atomic::Ordering;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
-use handfast_proto::users::Quota;
 use handfast_region::{Memory as _, Sealed};
 use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::memory::has_seals;
-use handfast_sys::sync::Mutex;
 use handfast_sys::{AsFd, BorrowedFd, Errno};
-use std::sync::Arc;
-
-pub(crate) mod inbox;
-
-/// The descriptors on their way through a link.
-pub(crate) struct UnderWay {
-    /// How many have been sent, modulo 2^32. Held while they are: they arrive in this order.
-    sent: Mutex<u32, rank::SentDescriptors>,
-    inbox: Mutex<Inbox, rank::Inbox>,
-    /// A message of the control socket is being taken away where that may block.
-    discarding: Arc<AtomicBool>,
-}
-
-impl UnderWay {
-    pub(crate) fn new(users: &Arc<Users>, user: u32) -> Self {
-        Self {
-            sent: Mutex::default(),
-            inbox: Mutex::new(Inbox::new(users.nothing(user, Quota::Backlog))),
-            discarding: Arc::default(),
-        }
-    }
-}
-
-/// Why there is no next control message.
-pub(crate) enum Unheard {
-    Os(Errno),
-    Fault(Fault),
-    /// Another thread is reading, or taking a message away: soon.
-    Busy,
-}
 
 /// Why descriptors were not sent.
 pub(crate) enum Unsent {
@@ -193,25 +158,6 @@ fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> 
     })?;
     *sent = first.wrapping_add(count);
     Ok(first)
-}
-
-/// The rule that a peer breaks by a message of this kind that is not whole, or that has other descriptors than it says. A kind of
-/// no protocol has none: such messages are passed over, like those of later releases.
-pub(crate) fn rule_of(kind: u8) -> Option<Rule> {
-    Some(match kind {
-        kind::DESCRIPTORS => Rule::DescriptorCount,
-        kind::ARENA | kind::ARENA_ENDED => Rule::Arena,
-        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
-        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
-        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
-        kind::SPREAD => Rule::Spread,
-        _ => return None,
-    })
-}
-
-/// Whether messages of a kind say what others have beside their bytes, and are heard where they are read.
-const fn is_of_parts(rule: &Rule) -> bool {
-    matches!(rule, Rule::DescriptorCount | Rule::Arena)
 }
 
 /// Takes up a descriptor that a received message names. The application decides what to do with it.

@@ -2,18 +2,17 @@
 //! what was given back, and taking up what the peer lends. The tables are `handfast_proto::loans`.
 
 use crate::arena::{Block, Out, Owned};
-use crate::descriptors::inbox;
-use crate::error::{Exhausted, Resource, RightError};
+use crate::error::{Exhausted, RightError};
 use crate::link::Link;
+use crate::link::inbox;
 use crate::loan::Loan;
 use crate::process::Process;
 use crate::rank;
-use crate::users::{Foreign, ForeignMemory};
 use handfast_channel::loan;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{ARENAS, LOANS, Told};
 use handfast_layout::part::Part;
-use handfast_proto::loans::{Borrowed, Lent, Missed, Refused, Reserved, Taken};
+use handfast_proto::loans::{Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
 use handfast_sys::sync::MutexGuard;
@@ -31,9 +30,6 @@ const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
         len_bytes,
     }
 }
-
-/// The memory of an arena of the peer's, or the reason why there is none.
-pub(crate) type ForeignArena = Result<Arc<ForeignMemory<handfast_region::Lent>>, Exhausted>;
 
 fn lent(link: &Link) -> MutexGuard<'_, Lent<Out>, rank::Lent> {
     link.lent.lock()
@@ -188,36 +184,6 @@ pub(crate) fn end_loans(link: &Link) {
         loan::end(&link.region, link.calls);
     }
     lent.end(Out::back);
-}
-
-/// The peer has said something about an arena of its own. The rule it broke, if so.
-pub(crate) fn hear_of_arena(
-    borrowed: &mut Borrowed<ForeignArena>,
-    told: Told,
-    (fd, is_short): (Option<&Foreign>, bool),
-) -> Result<(), Rule> {
-    let refused = match (told, fd) {
-        (Told::New { number, geometry }, None) if is_short => {
-            let memory = Err(Resource::of("recvmsg", Errno::MFILE).into());
-            borrowed.arrive(number, geometry, memory)
-        }
-        (Told::New { number, geometry }, Some(fd)) => {
-            let memory = match handfast_region::Lent::open(fd, geometry.file_bytes()) {
-                Ok(Some(memory)) => {
-                    let len_bytes = geometry.file_bytes();
-                    Ok(Arc::new(ForeignMemory::from(fd, memory, len_bytes)))
-                }
-                Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => {
-                    Err(Resource::of("mmap", errno).into())
-                }
-                Ok(None) | Err(_) => return Err(Rule::Arena),
-            };
-            borrowed.arrive(number, geometry, memory)
-        }
-        (Told::Ended { number, lent }, None) => borrowed.ended(number, lent),
-        _ => return Err(Rule::Arena),
-    };
-    refused.map_err(|_| Rule::Arena)
 }
 
 /// Arena and block, loan and generation, and how many bytes.

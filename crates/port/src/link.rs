@@ -1,7 +1,6 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
 use crate::arena::Out;
-use crate::descriptors::UnderWay;
 use crate::error::{Gone, PeerFault, SendError};
 use crate::parked::Parked;
 use crate::peer_bells::PeerBells;
@@ -38,6 +37,7 @@ pub(crate) mod group;
 pub(crate) mod hearing;
 pub(crate) mod held;
 mod in_force;
+pub(crate) mod inbox;
 mod incoming;
 mod introductions;
 pub(crate) mod lanes;
@@ -60,6 +60,7 @@ use deaths::DeathNotice;
 use doorbell::Doorbell;
 use group::{Group, Reserved};
 use in_force::InForce;
+use inbox::UnderWay;
 pub(crate) use incoming::Incoming;
 use introductions::Introductions;
 use lanes::LaneMap;

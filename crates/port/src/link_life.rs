@@ -2,13 +2,13 @@
 
 use crate::again;
 use crate::arrivals;
-use crate::descriptors::inbox;
 use crate::door;
 use crate::error::{Exhausted, Resource};
 use crate::introduce;
 use crate::introduce::ends;
 use crate::lending;
 use crate::limits;
+use crate::link::inbox;
 use crate::link::{Link, Parts};
 use crate::links;
 use crate::moving;

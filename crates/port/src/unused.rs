@@ -122,4 +122,4 @@ pub(crate) fn hear_free(link: &Link) {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

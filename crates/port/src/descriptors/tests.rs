@@ -1,8 +1,8 @@
-use super::inbox::UNHEARD_MAX;
 use super::*;
-use crate::descriptors::inbox;
 use crate::lifecycle;
 use crate::link::Parts;
+use crate::link::inbox;
+use crate::link::inbox::{UNHEARD_MAX, Unheard};
 use crate::link_life;
 use crate::links;
 use crate::peer_bells::PeerBells;

@@ -2,13 +2,13 @@
 
 use super::{Keeper, Turn};
 use crate::again;
-use crate::descriptors::inbox;
-use crate::descriptors::{Unheard, rule_of};
 use crate::door::{self, later};
 use crate::give_back;
 use crate::introduce;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::link::inbox;
+use crate::link::inbox::{Unheard, rule_of};
 use crate::links;
 use crate::moving;
 use crate::paths;

@@ -110,7 +110,7 @@ impl Link {
             return;
         }
         #[cfg(test)]
-        crate::unused::tests::between();
+        tests::between();
         if !self.is_loop() && self.usage.turn((state::ASKED, state::USED)) {
             return self.say(ControlMessage::Free);
         }
@@ -143,5 +143,23 @@ impl Link {
             self.release_use();
         }
         changed
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use core::cell::RefCell;
+
+    pub(crate) type Step = Box<dyn FnOnce()>;
+
+    thread_local! {
+        pub(crate) static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
+    }
+
+    /// The step of this thread's test when the last use of a link has gone.
+    pub(crate) fn between() {
+        if let Some(step) = BETWEEN.take() {
+            step();
+        }
     }
 }

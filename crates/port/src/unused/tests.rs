@@ -2,23 +2,9 @@ use super::*;
 use crate::descriptors::tests::link;
 use crate::link_life;
 use crate::links;
-use core::cell::RefCell;
 use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
 use std::sync::OnceLock;
-
-type Step = Box<dyn FnOnce()>;
-
-thread_local! {
-    static BETWEEN: RefCell<Option<Step>> = const { RefCell::new(None) };
-}
-
-/// The step of this thread's test when the last use of a link has gone.
-pub(crate) fn between() {
-    if let Some(step) = BETWEEN.take() {
-        step();
-    }
-}
 
 /// The next message to the peer about the last use.
 fn told(peer: &OwnedFd) -> u8 {
@@ -38,7 +24,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (last, found) = (Held::new(&link), Arc::new(OnceLock::new()));
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
-    BETWEEN.set(Some(Box::new(move || {
+    crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
         let held = hold_link(&other, |link| link.serial == serial);
         assert!(place.set(held).is_ok());
     })));
@@ -60,7 +46,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     links::list(&process).push(Some(link.clone()));
     let last = Held::new(&link);
     let granting = link.clone();
-    BETWEEN.set(Some(Box::new(move || {
+    crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
         granting.usage.grant();
     })));
     drop(last);

@@ -1,35 +1,69 @@
 //! Descriptors that have come ahead of the messages that they belong to.
 
-use super::{Unheard, is_of_parts, rule_of};
-use crate::lending::{ForeignArena, hear_of_arena};
-use crate::link::Link;
+use super::Link;
+use crate::error::{Exhausted, Resource};
 use crate::process::Process;
 use crate::rank;
-use crate::users::{Charge, Foreign};
-use core::sync::atomic::Ordering;
+use crate::users::{Charge, Foreign, ForeignMemory, Users};
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
-use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed, descriptors_of};
+use handfast_layout::control::{
+    CONTROL_BYTES_MAX, ControlMessage, Malformed, descriptors_of, kind,
+};
+use handfast_layout::loan::Told;
 use handfast_layout::part::{Descriptors, UNCLAIMED_MAX};
 use handfast_proto::loans::Borrowed;
+use handfast_proto::users::Quota;
 use handfast_region::Memory as _;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::MutexGuard;
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{Errno, clock, socket};
 use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The memory of an arena of the peer's, or the reason why there is none.
+pub(crate) type ForeignArena = Result<Arc<ForeignMemory<handfast_region::Lent>>, Exhausted>;
+
+/// The descriptors on their way through a link.
+pub(crate) struct UnderWay {
+    /// How many have been sent, modulo 2^32. Held while they are: they arrive in this order.
+    pub(crate) sent: Mutex<u32, rank::SentDescriptors>,
+    inbox: Mutex<Inbox, rank::Inbox>,
+    /// A message of the control socket is being taken away where that may block.
+    pub(crate) discarding: Arc<AtomicBool>,
+}
+
+impl UnderWay {
+    pub(crate) fn new(users: &Arc<Users>, user: u32) -> Self {
+        Self {
+            sent: Mutex::default(),
+            inbox: Mutex::new(Inbox::new(users.nothing(user, Quota::Backlog))),
+            discarding: Arc::default(),
+        }
+    }
+}
+
+/// Why there is no next control message.
+pub(crate) enum Unheard {
+    Os(Errno),
+    Fault(Fault),
+    /// Another thread is reading, or taking a message away: soon.
+    Busy,
+}
 
 /// The messages read from the control socket. Held while it is read.
 pub(crate) struct Inbox {
     /// Numbers below have arrived, modulo 2^32.
-    pub(super) arrived: u32,
+    pub(crate) arrived: u32,
     claimed: u32,
     /// By number. `None`: there was no room for it in this process.
     unclaimed: Vec<(u32, Option<Foreign>)>,
     /// Messages for the keeper, read by a thread in search of a descriptor.
-    pub(super) unheard: VecDeque<(Vec<u8>, Option<Foreign>)>,
+    pub(crate) unheard: VecDeque<(Vec<u8>, Option<Foreign>)>,
     /// Their bytes.
     unheard_bytes: Charge,
     /// Since when a message is being taken away.
-    pub(super) discarding_since_ns: u64,
+    pub(crate) discarding_since_ns: u64,
     /// The peer's arenas.
     pub(crate) borrowed: Borrowed<ForeignArena>,
 }
@@ -46,7 +80,7 @@ const DISCARD_LOOK: Duration = Duration::from_micros(50);
 
 /// Control messages that may come between the last one the keeper has read and a descriptor that a
 /// message names: more than a socket holds, which is some 280 unless the system is told otherwise.
-pub(super) const UNHEARD_MAX: usize = 1024;
+pub(crate) const UNHEARD_MAX: usize = 1024;
 
 pub(crate) fn inbox(link: &Link) -> MutexGuard<'_, Inbox, rank::Inbox> {
     link.under_way.inbox.lock()
@@ -233,7 +267,7 @@ pub(crate) fn claim_descriptor(
 
 impl Inbox {
     /// Nothing has come, and `unheard_bytes` is nothing.
-    pub(super) fn new(unheard_bytes: Charge) -> Self {
+    pub(crate) fn new(unheard_bytes: Charge) -> Self {
         Self {
             arrived: 0,
             claimed: 0,
@@ -270,4 +304,53 @@ impl Inbox {
         self.arrived = sent.first.wrapping_add(sent.count);
         Ok(())
     }
+}
+
+/// The peer has said something about an arena of its own. The rule it broke, if so.
+fn hear_of_arena(
+    borrowed: &mut Borrowed<ForeignArena>,
+    told: Told,
+    (fd, is_short): (Option<&Foreign>, bool),
+) -> Result<(), Rule> {
+    let refused = match (told, fd) {
+        (Told::New { number, geometry }, None) if is_short => {
+            let memory = Err(Resource::of("recvmsg", Errno::MFILE).into());
+            borrowed.arrive(number, geometry, memory)
+        }
+        (Told::New { number, geometry }, Some(fd)) => {
+            let memory = match handfast_region::Lent::open(fd, geometry.file_bytes()) {
+                Ok(Some(memory)) => {
+                    let len_bytes = geometry.file_bytes();
+                    Ok(Arc::new(ForeignMemory::from(fd, memory, len_bytes)))
+                }
+                Err(errno @ (Errno::NOMEM | Errno::AGAIN)) => {
+                    Err(Resource::of("mmap", errno).into())
+                }
+                Ok(None) | Err(_) => return Err(Rule::Arena),
+            };
+            borrowed.arrive(number, geometry, memory)
+        }
+        (Told::Ended { number, lent }, None) => borrowed.ended(number, lent),
+        _ => return Err(Rule::Arena),
+    };
+    refused.map_err(|_| Rule::Arena)
+}
+
+/// The rule that a peer breaks by a message of this kind that is not whole, or that has other descriptors than it says. A kind of
+/// no protocol has none: such messages are passed over, like those of later releases.
+pub(crate) fn rule_of(kind: u8) -> Option<Rule> {
+    Some(match kind {
+        kind::DESCRIPTORS => Rule::DescriptorCount,
+        kind::ARENA | kind::ARENA_ENDED => Rule::Arena,
+        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
+        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
+        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
+        kind::SPREAD => Rule::Spread,
+        _ => return None,
+    })
+}
+
+/// Whether messages of a kind say what others have beside their bytes, and are heard where they are read.
+const fn is_of_parts(rule: &Rule) -> bool {
+    matches!(rule, Rule::DescriptorCount | Rule::Arena)
 }
