@@ -390,7 +390,7 @@ fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
 
 #[inline(always)]
 fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
-    if link.redirects.has_any() {
+    if link.rights.redirects.has_any() {
         redirect::arrived_moved(link, process, handle);
     }
     SendRight::usual(process, link.clone(), (handle, port))

@@ -99,7 +99,7 @@ pub(crate) fn attenuated(
 
 /// Recipient: something was claimed.
 pub(crate) fn awaits(link: &Link, claimed: &Arc<Claimed>) {
-    let mut awaited = link.awaited.lock();
+    let mut awaited = link.rights.awaited.lock();
     awaited.push(Arc::downgrade(claimed) as Weak<dyn IsAwaited>);
     if awaited.len() > AWAITED_MAX {
         awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
@@ -109,7 +109,7 @@ pub(crate) fn awaits(link: &Link, claimed: &Arc<Claimed>) {
 /// Recipient: takes the answers that are there, which frees their slots.
 pub(crate) fn hear_claims(link: &Link) {
     let awaited = {
-        let mut awaited = link.awaited.lock();
+        let mut awaited = link.rights.awaited.lock();
         core::mem::take(&mut *awaited)
     };
     // Outside of the lock: the last right to one of them may be dropped meanwhile.
@@ -119,7 +119,7 @@ pub(crate) fn hear_claims(link: &Link) {
             open.push(claimed);
         }
     }
-    let mut awaited = link.awaited.lock();
+    let mut awaited = link.rights.awaited.lock();
     awaited.append(&mut open);
 }
 

@@ -315,7 +315,7 @@ impl Place for Looking<'_> {
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let (link, slot) = (self.0.link(), self.0.slot());
         // AcqRel: the keeper looks after this thread while it is not zero.
-        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
+        link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
         link.returns().sleeps(slot.wait());
         self.1.watch_sleepers();
         let notified = crate::arrivals::epoch();
@@ -343,7 +343,7 @@ impl Place for Looking<'_> {
         word::withdraw(&link.region, slot.wait());
         elsewhere.withdraw();
         link.returns().wakes(slot.wait());
-        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+        link.waiters.parked.of(0).fetch_sub(1, Ordering::AcqRel);
         let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
         Parked {
             ready: self.look(),

@@ -180,7 +180,7 @@ impl<'a> Watch<'a> {
             return self.reply.is_cancelled();
         }
         let what = What::GivenUp(self.reply.slot(), self.reply.generation);
-        self.number = Some(self.reply.link.tasks.enter(what, waker.clone()));
+        self.number = Some(self.reply.link.waiters.tasks.enter(what, waker.clone()));
         self.reply.watch();
         // Once more: no ring comes for a cancellation before the announcement.
         let is_over = self.reply.is_cancelled();
@@ -200,7 +200,7 @@ impl<'a> Watch<'a> {
         if let Some(number) = self.number.take()
             && self.epoch == fork_epoch()
         {
-            self.reply.link.tasks.leave(number);
+            self.reply.link.waiters.tasks.leave(number);
         }
     }
 }

@@ -130,7 +130,7 @@ impl Unsent {
 
 /// Sends descriptors. Returns the number of the first.
 fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
-    let mut sent = link.under_way.sent.lock();
+    let mut sent = link.parts.under_way.sent.lock();
     // Relaxed: the peer's own count; nothing else is read on its strength. A peer that lies about it is
     // sent too many, which it closes, or none.
     let at = link.calls.claimed();

@@ -59,7 +59,7 @@ impl Elsewhere {
         for (path, slot) in &self.0 {
             let link = &path.link;
             // AcqRel: the keeper looks after this thread while it is not zero.
-            link.parked.of(0).fetch_add(1, Ordering::AcqRel);
+            link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
             link.returns().sleeps(slot.wait());
             before.1.expect(&before.0.region, path.number());
             word::announce(&link.region, slot.wait(), word::ASLEEP);
@@ -88,7 +88,7 @@ impl Elsewhere {
             let link = &path.link;
             word::withdraw(&link.region, slot.wait());
             link.returns().wakes(slot.wait());
-            link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+            link.waiters.parked.of(0).fetch_sub(1, Ordering::AcqRel);
         }
     }
 }

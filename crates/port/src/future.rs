@@ -54,8 +54,8 @@ impl At {
     /// Enters a task.
     pub(crate) fn enter(right: &SendRight, link: &Arc<Link>, what: What, waker: &Waker) -> Self {
         // AcqRel: the keeper looks after this task while it is not zero.
-        link.parked.of(0).fetch_add(1, Ordering::AcqRel);
-        let number = link.tasks.enter(what, waker.clone());
+        link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
+        let number = link.waiters.tasks.enter(what, waker.clone());
         right.process().watch_sleepers();
         Self {
             link: link.clone(),
@@ -78,8 +78,8 @@ impl Drop for At {
         if let Some(slot) = slot {
             word::withdraw(&link.region, slot.wait());
         }
-        link.tasks.leave(*number);
-        link.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+        link.waiters.tasks.leave(*number);
+        link.waiters.parked.of(0).fetch_sub(1, Ordering::AcqRel);
     }
 }
 

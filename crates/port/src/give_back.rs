@@ -87,7 +87,7 @@ pub(crate) fn uses_of(link: &Link, receiver: u32) -> Vec<Use> {
 /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
 pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     // Debts to a peer that does not read stay in the table, where they are counted.
-    let has_room = link.releases.owed.lock().len() < OWED_MAX;
+    let has_room = link.rights.releases.owed.lock().len() < OWED_MAX;
     if has_room {
         let given = link.imports().give_back(|used| {
             // The peer's own word: a peer that lies about what it has consumed loses its own messages.
@@ -100,9 +100,9 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
         link.drop_moved(given.iter().map(|(handle, _)| *handle));
         // Before the peer hears that: a handle may mean something else then.
         again::forget_told(process, link, &given);
-        link.releases.owed.lock().extend(given);
+        link.rights.releases.owed.lock().extend(given);
     }
-    let mut owed = link.releases.owed.lock();
+    let mut owed = link.rights.releases.owed.lock();
     while !owed.is_empty() {
         let count = owed.len().min(RELEASES_MAX);
         let rights = owed.iter().take(count);
@@ -194,14 +194,14 @@ fn finish(link: &Link, process: &Process, handle: Handle) {
     link.count_rights(&exports);
     drop(exports);
     // Release: pairs with the Acquire of receivers that know what it stood for.
-    link.ended.fetch_add(1, Ordering::Release);
+    link.rights.ended.fetch_add(1, Ordering::Release);
     if let Some(ended) = ended {
         introduce::ended(process, ended);
     }
 }
 
 fn back(link: &Link) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
-    link.releases.back.lock()
+    link.rights.releases.back.lock()
 }
 
 /// Whether rights wait to be given back or to end.

@@ -65,7 +65,7 @@ impl SendRight {
         }
         let link = self.best().link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
-        let (lock, arrived) = &link.slot_freed;
+        let (lock, arrived) = &link.waiters.slot_freed;
         let mut asked = false;
         loop {
             if link.is_down() {

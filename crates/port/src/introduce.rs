@@ -208,7 +208,7 @@ fn try_redeem(
 /// already, or processes of its user name too much.
 fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
     let mut claims = link.claims();
-    let mut held = link.introductions.claims_held.lock();
+    let mut held = link.rights.introductions.claims_held.lock();
     if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
         return Err(Rule::Introduction.broken());
     }
@@ -230,7 +230,7 @@ pub(crate) fn unclaimed(
     tests::between();
     drop(one);
     // Release: pairs with the Acquire of receivers that know what it stood for.
-    link.ended.fetch_add(1, Ordering::Release);
+    link.rights.ended.fetch_add(1, Ordering::Release);
     Ok(match claim {
         Claim::Granted(handle) => Some(handle),
         Claim::Waiting { number, reply, .. } => {
@@ -253,7 +253,7 @@ fn has_settled(process: &Process) {
 pub(crate) fn provisions(
     process: &Process,
 ) -> MutexGuard<'_, Provisions<(Target, bool)>, rank::Provisions> {
-    process.provisions.lock()
+    process.introductions.provisions.lock()
 }
 
 /// Adds a right to a port of this process. `false`: the port has ended.

@@ -32,7 +32,7 @@ const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
 }
 
 fn lent(link: &Link) -> MutexGuard<'_, Lent<Out>, rank::Lent> {
-    link.lent.lock()
+    link.parts.lent.lock()
 }
 
 fn returned(link: &Link, of: u32) -> u32 {

@@ -159,7 +159,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
     // Peers may have put waiters back to sleep.
     let has_left = |link: &Arc<Link>| {
         link.disturb();
-        !link.parked.any()
+        !link.waiters.parked.any()
     };
     for _ in 0..LEAVE_MS_MAX {
         if links.iter().all(has_left) {

@@ -1,8 +1,6 @@
 //! A link: everything one pair of processes shares, seen from one of the two.
 
-use crate::arena::Out;
 use crate::error::{Gone, PeerFault, SendError};
-use crate::parked::Parked;
 use crate::peer_bells::PeerBells;
 use crate::process::Process;
 use crate::rank;
@@ -10,23 +8,21 @@ use crate::rows::Row;
 use crate::slots::{LINES_BYTES, Slots};
 use crate::users::{Charge, Foreign};
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::hello;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
 use handfast_layout::part::receiver_of;
-use handfast_proto::loans::Lent;
-use handfast_proto::rights::{Exports, Imports};
 use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_ring::lane::{Consumer, Place, Producer};
 use handfast_ring::{Fault, Rule};
-use handfast_sys::lock::{Lock, OwnedLock};
+use handfast_sys::lock::OwnedLock;
 use handfast_sys::socket::Peer;
-use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
+use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{OwnedFd, socket};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::Arc;
 
 pub(crate) mod again;
 mod backlog;
@@ -41,6 +37,8 @@ pub(crate) mod inbox;
 mod incoming;
 mod introductions;
 pub(crate) mod lanes;
+mod life;
+mod parts;
 pub(crate) mod passing;
 mod peer_ports;
 pub(crate) mod redirects;
@@ -53,27 +51,19 @@ mod tables;
 mod tasks;
 pub(crate) mod usage;
 
-use again::Again;
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;
 use deaths::DeathNotice;
 use doorbell::Doorbell;
 use group::{Group, Reserved};
 use in_force::InForce;
-use inbox::UnderWay;
 pub(crate) use incoming::Incoming;
-use introductions::Introductions;
 use lanes::LaneMap;
-use passing::Passing;
-use peer_ports::PeerPorts;
-use redirects::Redirects;
-use releases::Releases;
-use returns::Returns;
-use revoked::Revoked;
-use spread::Told;
-use tasks::Tasks;
+use life::Life;
+use parts::PartsUnderWay;
+use rouse::Waiters;
+use tables::Rights;
 pub(crate) use tasks::What;
-use usage::Usage;
 
 /// See the module text. Fields in the order in which a call meets them.
 pub(crate) struct Link {
@@ -89,17 +79,6 @@ pub(crate) struct Link {
     pub(crate) trouble: AtomicU32,
     /// The process whose keeper looks after them: its own, until the link has ended.
     pub(crate) process: Arc<Process>,
-    /// Threads parked on words of this link.
-    pub(crate) parked: Parked,
-    /// A thread is about to wake all that sleep on its words; and the link, for that one.
-    rouses: AtomicBool,
-    pub(crate) itself: OnceLock<Weak<Self>>,
-    pub(crate) slot_freed: (Mutex<u32, rank::SlotFreed>, Condvar),
-    /// The waiters that are futures.
-    pub(crate) tasks: Tasks,
-    /// Ports of the peer that have a receiver for each CPU.
-    pub(crate) spread: Told,
-
     doorbell: Doorbell,
     pub(crate) group: Arc<Group>,
     /// The peer's bit in our bells.
@@ -108,55 +87,21 @@ pub(crate) struct Link {
     pub(crate) row: Row,
     /// The lanes on which the peer calls.
     pub(crate) incoming: Incoming,
-
     pub(crate) socket: Arc<Foreign>,
     pub(crate) pidfd: Option<OwnedFd>,
-    /// The charges to the peer's user.
-    charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
     /// Number of this link in its process, never used again, not in a forked child either: the name for it in
     /// the keeper's events and threads' memories. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
-    /// The fork epoch of its process; in a forked child its region is not mapped.
-    epoch: u32,
-    /// The other end, of a link of this process with itself.
-    pub(crate) twin: OnceLock<Weak<Self>>,
-    pub(crate) usage: Usage,
-    /// The peer, which asked for a link when it had this one, has been told to look again.
-    pub(crate) crossed: AtomicBool,
     pub(crate) quotas: InForce,
     pub(crate) counters: PeerCounters,
-    /// Rights to our ports that the peer has, and to its ports that we have.
-    exports: Lock<Exports, rank::Exports>,
-    /// How many of the former have ended.
-    pub(crate) ended: AtomicU32,
-    imports: Lock<Imports, rank::Imports>,
-    pub(crate) revoked: Revoked,
-    pub(crate) redirects: Redirects,
     /// Messages that the peer has not read.
     backlog: Mutex<Backlog, rank::Backlog>,
-    pub(crate) passing: Passing,
-    /// Threads that may still take messages from it: see [`crate::hearing`].
-    pub(crate) hearers: AtomicU32,
-    pub(crate) introductions: Introductions,
-    /// Our claims that the peer may not have answered: each takes one of our return slots.
-    pub(crate) awaited: Mutex<Vec<Weak<dyn IsAwaited>>, rank::Awaited>,
-    /// Rights of third processes that come again.
-    pub(crate) again: Again,
-    /// Return slots of ours.
-    pub(crate) returns: Mutex<Returns, rank::Returns>,
-    /// The notices to give when a port of the peer is gone.
-    death_notices: Mutex<Vec<DeathNotice>, rank::DeathNotices>,
-    pub(crate) releases: Releases,
-    /// Descriptors that go with messages, both ways.
-    pub(crate) under_way: UnderWay,
-    /// Blocks of our arenas that the peer has.
-    pub(crate) lent: Mutex<Lent<Out>, rank::Lent>,
-    pub(crate) down: AtomicBool,
-    fault: OnceLock<PeerFault>,
-    /// The peer's ports that are gone.
-    peer_ports: PeerPorts,
+    pub(crate) rights: Rights,
+    pub(crate) waiters: Waiters,
+    pub(crate) parts: PartsUnderWay,
+    pub(crate) life: Life,
 }
 
 /// Something that was claimed of the peer.
@@ -235,12 +180,6 @@ impl Link {
             slots: Box::default(),
             process,
             trouble: AtomicU32::new(0),
-            parked: Parked::default(),
-            rouses: AtomicBool::new(false),
-            itself: OnceLock::new(),
-            slot_freed: Default::default(),
-            tasks: Tasks::default(),
-            spread: Told::default(),
             doorbell: Doorbell::new(parts.peer_bells, parts.peer_index),
             row,
             group,
@@ -248,35 +187,16 @@ impl Link {
             incoming,
             socket: Arc::new(parts.socket),
             pidfd: parts.pidfd,
-            charges: parts.charges,
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,
-            epoch: handfast_sys::process::fork_epoch(),
-            twin: OnceLock::new(),
-            usage: Usage::new(calls == Side::Acceptor),
-            crossed: AtomicBool::new(false),
             quotas: InForce::default(),
             counters: PeerCounters::default(),
-            exports: Lock::default(),
-            ended: AtomicU32::new(0),
-            imports: Lock::default(),
-            revoked: Revoked::default(),
-            redirects: Redirects::default(),
             backlog,
-            passing: Passing::default(),
-            hearers: AtomicU32::new(0),
-            introductions: Introductions::new(users.nothing(parts.peer.uid, Quota::Claims)),
-            awaited: Mutex::default(),
-            again: Again::default(),
-            returns: Mutex::default(),
-            death_notices: Mutex::default(),
-            releases: Releases::default(),
-            under_way: UnderWay::new(users, parts.peer.uid),
-            lent: Mutex::default(),
-            down: AtomicBool::new(false),
-            fault: OnceLock::new(),
-            peer_ports: PeerPorts::default(),
+            rights: Rights::new(users.nothing(parts.peer.uid, Quota::Claims)),
+            waiters: Waiters::default(),
+            parts: PartsUnderWay::new(users, parts.peer.uid),
+            life: Life::new(parts.charges, calls == Side::Acceptor),
         }
     }
 
@@ -292,18 +212,18 @@ impl Link {
     }
 
     pub(crate) fn death_notices(&self) -> MutexGuard<'_, Vec<DeathNotice>, rank::DeathNotices> {
-        self.death_notices.lock()
+        self.rights.death_notices.lock()
     }
 
     /// The link's other end, if that is here, too.
     pub(crate) fn twin(&self) -> Option<Arc<Self>> {
-        self.twin.get()?.upgrade()
+        self.life.twin.get()?.upgrade()
     }
 
     /// Whether its other end is in this process.
     #[inline]
     pub(crate) fn is_loop(&self) -> bool {
-        self.twin.get().is_some()
+        self.life.twin.get().is_some()
     }
 
     /// Whether nothing can be answered through it: it has ended, or is the link of this process's parent.
@@ -313,38 +233,39 @@ impl Link {
 
     /// Whether it is the link of this process's parent.
     pub(crate) fn is_forked(&self) -> bool {
-        self.epoch != handfast_sys::process::fork_epoch()
+        self.life.epoch != handfast_sys::process::fork_epoch()
     }
 
     /// Whether the link has ended. One load of private memory.
     #[inline]
     pub(crate) fn is_down(&self) -> bool {
         // Acquire: pairs with the exchange in `take_down`, so the fault is visible.
-        self.down.load(Ordering::Acquire)
+        self.life.down.load(Ordering::Acquire)
     }
 
     /// The rule the peer broke, if that has ended it.
     pub(crate) fn fault(&self) -> Option<PeerFault> {
-        self.fault.get().copied()
+        self.life.fault.get().copied()
     }
 
     /// Whether it has ended because the peer broke a rule.
     pub(crate) fn is_cut(&self) -> bool {
-        self.fault.get().is_some()
+        self.life.fault.get().is_some()
     }
 
     /// Why nothing more can be sent to `port`, if so.
     pub(crate) fn failure(&self, port: u32) -> Option<SendError> {
         if self.is_down() {
             return Some(
-                self.fault
+                self.life
+                    .fault
                     .get()
                     .map_or(SendError::Gone(Gone::Process), |fault| {
                         SendError::Fault(*fault)
                     }),
             );
         }
-        let is_gone = self.peer_ports.is_gone(port);
+        let is_gone = self.rights.peer_ports.is_gone(port);
         is_gone.then_some(SendError::Gone(Gone::Port))
     }
 
@@ -357,7 +278,7 @@ impl Link {
     }
 
     fn close_up_to(&self, port: u32) {
-        let is_news = self.peer_ports.go(port);
+        let is_news = self.rights.peer_ports.go(port);
         self.disturb();
         if is_news {
             self.pass_over(receiver_of(port));
@@ -369,7 +290,7 @@ impl Link {
     /// whether the peer's announcement has come or not. Messages to the earlier port would lie in the way of messages to
     /// the later one.
     pub(crate) fn sends_to(&self, port: u32) {
-        if let Some(gone) = self.peer_ports.gone_by_use_of(port) {
+        if let Some(gone) = self.rights.peer_ports.gone_by_use_of(port) {
             self.close_up_to(gone);
         }
     }
@@ -377,7 +298,7 @@ impl Link {
     /// Cuts the link because the peer broke a rule.
     pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
         let new = PeerFault::from(fault);
-        let is_first = self.fault.set(new).is_ok();
+        let is_first = self.life.fault.set(new).is_ok();
         self.take_down();
         // This thread may hold locks, and the application is told.
         if is_first {
@@ -419,7 +340,7 @@ impl Link {
     /// socket close. Returns whether this call ended it.
     pub(crate) fn take_down(&self) -> bool {
         // AcqRel: pairs with the load in `is_down`.
-        let first = !self.down.swap(true, Ordering::AcqRel);
+        let first = !self.life.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
         self.disturb();
         self.tell_deaths();
@@ -479,12 +400,12 @@ impl Drop for Link {
         }
         // Where the peer's user is charged for nothing, the number of links that wait there would be unlimited.
         let is_one_of_many = || users.has_many_links(self.peer.uid);
-        if users.is_forked() || self.charges.is_empty() || !is_one_of_many() {
+        if users.is_forked() || self.life.charges.is_empty() || !is_one_of_many() {
             return;
         }
         let regions = [&mut self.region, self.doorbell.bells_mut()];
         let regions = regions.map(|region| core::mem::replace(region, Region::heap(EMPTY_BYTES)));
-        let charges = core::mem::take(&mut self.charges);
+        let charges = core::mem::take(&mut self.life.charges);
         users.free(self.peer.uid, (regions, charges));
     }
 }

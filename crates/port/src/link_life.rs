@@ -98,10 +98,10 @@ pub(crate) fn add_link_granting(
         process.clone(),
         parts,
         serial,
-        process.rows.take(),
+        process.counting.rows.take(),
     ));
     // No other thread sets it.
-    let _ = link.itself.set(Arc::downgrade(&link));
+    let _ = link.waiters.itself.set(Arc::downgrade(&link));
     let limited_by = limits::limit(process, &link);
     let promised = port.map(|port| notice::export(&link, port, Target::full(port.id, 0)));
     let entered = match promised {

@@ -108,8 +108,8 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
     let far = end(far, Side::Acceptor, (other, near_index))?;
     let near = end(near, Side::Connector, (one, far_index))
         .inspect_err(|_| link_life::end_link(process, &far))?;
-    let _ = near.twin.set(Arc::downgrade(&far));
-    let _ = far.twin.set(Arc::downgrade(&near));
+    let _ = near.life.twin.set(Arc::downgrade(&far));
+    let _ = far.life.twin.set(Arc::downgrade(&near));
     link_life::welcome(process, &far, None).map_err(|errno| {
         link_life::end_link(process, &near);
         os("send")(errno)
@@ -141,7 +141,7 @@ pub(crate) fn right_to_own(
         if near.change_imports(arrive).is_err() {
             return Err(no_more_rights(&far));
         }
-        let waiting = process.waiting;
+        let waiting = process.defaults.waiting;
         let right = SendRight::of_handle(process, near.clone(), target.port, handle, waiting);
         if !right.is_down() {
             return Ok(right.with_shortcut(Shortcut::of(own)));

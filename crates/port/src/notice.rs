@@ -365,7 +365,7 @@ fn export_new(
     let badge = target.badge;
     let handle = exports.export_new(target, link.quotas.rights())?;
     // From now on the link stays while the peer wants it.
-    link.usage.grant();
+    link.life.usage.grant();
     link.count_rights(exports);
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();

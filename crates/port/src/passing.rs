@@ -167,7 +167,7 @@ impl ReplyRight {
         self.used();
         let mut message = Message::new();
         let mut awaited = Awaited::new(link, own.index, own.generation);
-        let waiting = || process.waiting;
+        let waiting = || process.defaults.waiting;
         let waited = with_waiter(OF_PROCESS, waiting, |waiter| {
             awaited.wait(&process, deadline_ns, (&mut message, None), waiter)
         });
@@ -334,7 +334,7 @@ impl Passed {
             return Err(RightError::OtherNode);
         }
         // Before the look.
-        let version = to.passing.ways();
+        let version = to.parts.passing.ways();
         Ok(match paths::way(&slot.link, slot.index, to) {
             Way::Path { number, path } => {
                 let known = Known {
@@ -435,7 +435,7 @@ impl Known {
         let place = Self::place(from, to.serial);
         let known = WAYS.try_with(|ways| ways[place].get()).ok().flatten()?;
         let is_it =
-            known.from == from && known.to == to.serial && known.version == to.passing.ways();
+            known.from == from && known.to == to.serial && known.version == to.parts.passing.ways();
         is_it.then_some(known)
     }
 }

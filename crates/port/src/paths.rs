@@ -52,8 +52,8 @@ struct Between {
 
 /// Forgets a party of the peer's.
 fn forget_party(link: &Link, number: u32) {
-    let dropped = link.passing.lock().parties.dropped(number);
-    link.passing.forgot_parties();
+    let dropped = link.parts.passing.lock().parties.dropped(number);
+    link.parts.passing.forgot_parties();
     drop(dropped);
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn sets_from(process: &Process, link: &Link) -> Vec<u32> {
 pub(crate) fn way(from: &Link, index: u32, to: &Link) -> Way {
     let set = index / REPLIES;
     let link = from.serial;
-    let way = (to.passing.lock().asks).way(Source { link, set }, clock::ticks_ns());
+    let way = (to.parts.passing.lock().asks).way(Source { link, set }, clock::ticks_ns());
     if let Way::Vine(Some(number)) = way {
         let (caller, index) = (from.identity(), from.index);
         let ask = ControlMessage::PathAsk {
@@ -142,12 +142,12 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     }
     for link in links::live(process) {
         let (dropped, gone) = {
-            let mut passing = link.passing.lock();
+            let mut passing = link.parts.passing.lock();
             let is_its = |party: &Arc<Party>| Arc::ptr_eq(&party.link, ended);
             let gone = passing.parties.drop_those(is_its);
             (passing.asks.source_ended(ended.serial), gone)
         };
-        link.passing.forget_ways();
+        link.parts.passing.forget_ways();
         for number in dropped {
             link.say(ControlMessage::PathDrop { number });
         }
@@ -211,14 +211,18 @@ pub(crate) fn take_path_message(
             Ok(())
         }
         ControlMessage::PathReady { number, path } => {
-            if !link.passing.lock().asks.ready(number, path) {
+            if !link.parts.passing.lock().asks.ready(number, path) {
                 link.say(ControlMessage::PathDrop { number });
             }
             Ok(())
         }
         ControlMessage::PathRefused { number } => {
-            link.passing.lock().asks.refused(number, clock::ticks_ns());
-            link.passing.forget_ways();
+            link.parts
+                .passing
+                .lock()
+                .asks
+                .refused(number, clock::ticks_ns());
+            link.parts.passing.forget_ways();
             Ok(())
         }
         ControlMessage::PathOver { path } => {
@@ -241,7 +245,7 @@ fn asked(
     caller: [u8; 20],
     (index, set): (u32, u32),
 ) -> Result<(), Fault> {
-    let asked = link.passing.lock().parties.asked(number);
+    let asked = link.parts.passing.lock().parties.asked(number);
     let has_room = asked.map_err(|_| Rule::Path.broken())?;
     if !has_room {
         refuse_path(link, number);
@@ -373,7 +377,7 @@ fn granted(
     let party = Arc::new(Party::new(Held::new(link), set, path));
     let (forwarder, number) = (wanted.forwarder.clone(), wanted.number);
     let refused = {
-        let mut passing = forwarder.passing.lock();
+        let mut passing = forwarder.parts.passing.lock();
         let refused = passing.parties.granted(number, party);
         if refused.is_ok() {
             // Under the lock: no refusal of this number is said before.

@@ -333,7 +333,7 @@ impl Port {
     #[cold]
     pub(crate) fn woke_receiver(&self) {
         let wakes = counters::port_word(self.receiver, counters::WAKES);
-        self.process.tally.add_shared(wakes, 1);
+        self.process.counting.tally.add_shared(wakes, 1);
         self.woke_caller();
     }
 
@@ -346,6 +346,7 @@ impl Port {
 
     fn count(&self, column: usize, amount: u64) {
         self.process
+            .counting
             .tally
             .add(counters::port_word(self.receiver, column), amount);
     }

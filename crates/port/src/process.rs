@@ -49,19 +49,9 @@ pub(crate) struct Process {
     /// Raised to make the keeper look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>, rank::Listeners>,
-    pub(crate) tally: Arc<Tally>,
-    pub(crate) rows: Arc<Rows>,
-    pub(crate) tally_fd: OwnedFd,
-    /// How callers of rights that came in messages wait, unless told.
-    pub(crate) waiting: WaitBy,
-    /// The value of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager) for their waiters.
-    pub(crate) eager: bool,
     /// Work that threads have put off, for the keeper.
     pub(crate) upkeep: Upkeep,
-    /// The number of the next introduction this process begins, and what others have provided of its rights
-    /// (and whether its end is watched).
-    provided: AtomicU64,
-    pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
+    pub(crate) introductions: Introductions,
     /// Revocations of rights to ports of this process.
     pub(crate) revocations: Revocations,
     pub(crate) quotas: QuotasOf,
@@ -74,6 +64,30 @@ pub(crate) struct Process {
     /// It was shut down.
     is_over: AtomicBool,
     keeper: Mutex<Option<JoinHandle<()>>, rank::KeeperThread>,
+    pub(crate) counting: Counting,
+    pub(crate) defaults: Defaults,
+}
+
+/// The counters of a process, and their rows.
+pub(crate) struct Counting {
+    pub(crate) tally: Arc<Tally>,
+    pub(crate) rows: Arc<Rows>,
+    pub(crate) tally_fd: OwnedFd,
+}
+
+/// How callers of rights that came in messages wait, unless told.
+pub(crate) struct Defaults {
+    pub(crate) waiting: WaitBy,
+    /// The value of [`Waiter::is_eager`](handfast_wait::Waiter::is_eager) for their waiters.
+    pub(crate) eager: bool,
+}
+
+/// The introductions in which a process takes part.
+pub(crate) struct Introductions {
+    /// The number of the next introduction this process begins, and what others have provided of its rights
+    /// (and whether its end is watched).
+    pub(crate) provided: AtomicU64,
+    pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
 }
 
 /// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
@@ -112,14 +126,20 @@ impl Process {
             poll: Poll::new().map_err(os("epoll_create1"))?,
             attention: Flag::new().map_err(os("eventfd"))?,
             listeners: Mutex::default(),
-            rows: Rows::new(tally.clone()),
-            tally,
-            tally_fd,
-            eager: waiting.0.is_eager(),
-            waiting,
+            counting: Counting {
+                rows: Rows::new(tally.clone()),
+                tally,
+                tally_fd,
+            },
+            defaults: Defaults {
+                eager: waiting.0.is_eager(),
+                waiting,
+            },
             upkeep: Upkeep::new().map_err(os("timerfd_create"))?,
-            provided: AtomicU64::new(1),
-            provisions: Mutex::default(),
+            introductions: Introductions {
+                provided: AtomicU64::new(1),
+                provisions: Mutex::default(),
+            },
             revocations: Revocations::default(),
             quotas: QuotasOf::default(),
             users: Users::new(),
@@ -200,7 +220,7 @@ impl Process {
     /// A number for the next right that this process provides, never used again.
     pub(crate) fn next_provision(&self) -> u64 {
         // Relaxed: a number.
-        self.provided.fetch_add(1, Ordering::Relaxed)
+        self.introductions.provided.fetch_add(1, Ordering::Relaxed)
     }
 }
 

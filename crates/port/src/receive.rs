@@ -404,7 +404,7 @@ impl ReceiveRight {
     }
 
     fn publish_name(&self, bound: bool) {
-        let tally = &self.port.process.tally;
+        let tally = &self.port.process.counting.tally;
         let mut name = [0; counters::NAME_BYTES];
         if bound {
             name[..self.port.name.len()].copy_from_slice(self.port.name.as_bytes());

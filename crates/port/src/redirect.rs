@@ -59,7 +59,7 @@ enum Switched {
 #[cold]
 pub(crate) fn arrived_moved(link: &Arc<Link>, process: &Process, name: Handle) {
     // Held until it is known to be one: the last of the others may be dropped meanwhile.
-    let mut redirects = link.redirects.lock();
+    let mut redirects = link.rights.redirects.lock();
     match redirects.of.get(&name) {
         Some(Redirect::To(moved)) if moved.direct.get().is_some() => {
             // Given back at once, whether it was to be already or has come since.
@@ -96,7 +96,7 @@ pub(crate) fn hear_moved(
     }
     let moved = Moved::new((exporter, port), number);
     {
-        let mut redirects = link.redirects.lock_to_add();
+        let mut redirects = link.rights.redirects.lock_to_add();
         let old_port = link.imports().port_of(name);
         match (redirects.of.get(&name), old_port) {
             (Some(Redirect::Stays), _) => return Ok(()),
@@ -163,7 +163,7 @@ pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
         let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
             continue;
         };
-        let (exporter, port) = match link.redirects.lock().of.get(&name) {
+        let (exporter, port) = match link.rights.redirects.lock().of.get(&name) {
             Some(Redirect::To(moved)) => (moved.exporter, moved.port),
             _ => continue,
         };
@@ -184,7 +184,7 @@ fn switch(
     (link, name): (&Arc<Link>, Handle),
     with: &Arc<Link>,
 ) -> Switched {
-    let moved = match link.redirects.lock().of.get(&name) {
+    let moved = match link.rights.redirects.lock().of.get(&name) {
         Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
         _ => return Switched::Done,
     };
@@ -225,12 +225,7 @@ fn switch_to(
     let lock = |lane: &u32| link.lanes[*lane as usize].lock();
     let mut held: Vec<_> = one.nest(|| lanes.iter().map(lock).collect());
     let region = &link.region;
-    let has_room = held.iter_mut().all(|lane| {
-        lane.producer
-            .has_room(region, LANE_CONTROL_BYTES)
-            .unwrap_or(false)
-    });
-    if !has_room {
+    if !held.iter_mut().all(|lane| has_room_for_mark(region, lane)) {
         return Switched::Full;
     }
     let number = (&**link, moved.number);
@@ -252,7 +247,10 @@ fn switch_to(
     let _ = moved.direct.set(Box::new(direct));
     // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
     // a thread that has locked one after that sees that something has changed.
-    link.redirects.has_moved.store(true, Ordering::Release);
+    link.rights
+        .redirects
+        .has_moved
+        .store(true, Ordering::Release);
     link.trouble.fetch_add(1, Ordering::AcqRel);
     drop(held);
     for lane in lanes.iter() {
@@ -269,6 +267,11 @@ fn switch_to(
         process.schedule(Timer::Releases);
     }
     Switched::Done
+}
+
+fn has_room_for_mark(region: &Region, lane: &mut Outgoing) -> bool {
+    let has_room = lane.producer.has_room(region, LANE_CONTROL_BYTES);
+    has_room.unwrap_or(false)
 }
 
 /// Posts in all these lanes that nothing more comes there by the right of this name.

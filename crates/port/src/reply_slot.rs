@@ -65,13 +65,13 @@ impl ReplySlot {
     ) -> Result<Option<Self>, Fault> {
         let (number, place) = unpack_passed_word(word);
         // Before the look.
-        let version = link.passing.parties();
+        let version = link.parts.passing.parties();
         let party = match number {
             PARTY_SENDER => {
                 link.find_slot(slot_of(OWN_SET, place))?;
                 None
             }
-            number => match link.passing.lock().parties.get(number) {
+            number => match link.parts.passing.lock().parties.get(number) {
                 Some(party) => Some(party.clone()),
                 None => return Ok(None),
             },
@@ -108,7 +108,7 @@ impl ReplySlot {
         let (number, place) = unpack_passed_word(word);
         let is_same = self.party.as_ref().is_some_and(|party| {
             (party.of, party.number) == (link.serial, number)
-                && party.version == link.passing.parties()
+                && party.version == link.parts.passing.parties()
                 && party.party.is_new(place, generation)
         });
         // A slot that is not new is refused where it is looked up.

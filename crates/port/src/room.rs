@@ -120,7 +120,7 @@ impl SendRight {
         if waiting.is_over() {
             return Err(SendError::TimedOut);
         }
-        let (waiters, freed) = &self.link().slot_freed;
+        let (waiters, freed) = &self.link().waiters.slot_freed;
         let guard = waiters.lock();
         // Slots are freed without a look at waiters, which keeps the fast path free of fences;
         // so this rare wait looks again every so often.
@@ -146,7 +146,7 @@ impl SendRight {
         let link = self.link();
         if place.has_announced {
             // Relaxed: this thread has just counted itself off there (E19).
-            let others = || link.parked.of(lane).load(Ordering::Relaxed) > 0;
+            let others = || link.waiters.parked.of(lane).load(Ordering::Relaxed) > 0;
             arm::leave_space(&link.region, LanePlace::of(link.calls, lane), others);
         }
         // A task may have announced in the same word before this thread did.
@@ -180,7 +180,10 @@ impl Place for Room<'_> {
         let space = LanePlace::of(link.calls, self.lane).space();
         // E19 space, sleeping half. AcqRel, here and below: before the last look. A thread that is counted later than another was
         // counted off sees what that one has seen. Leaving half: `arm::leave_space`.
-        link.parked.of(self.lane).fetch_add(1, Ordering::AcqRel);
+        link.waiters
+            .parked
+            .of(self.lane)
+            .fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
         self.has_announced = true;
         word::announce(&link.region, space, word::ASLEEP);
@@ -188,7 +191,10 @@ impl Place for Room<'_> {
             link.region.park(space, word::ASLEEP, deadline_ns);
         }
         // Other threads may wait for the same lane's room: the word is left to its waker, or to the leaving thread.
-        link.parked.of(self.lane).fetch_sub(1, Ordering::AcqRel);
+        link.waiters
+            .parked
+            .of(self.lane)
+            .fetch_sub(1, Ordering::AcqRel);
         Parked {
             ready: self.look(),
             posted_after_ns: None,

@@ -111,7 +111,7 @@ impl SendRight {
         waiting: WaitBy,
     ) -> Self {
         let mut right = Self::usual(process, link, (handle, port));
-        if waiting != process.waiting {
+        if waiting != process.defaults.waiting {
             *right.eager.get_mut() = waiting.0.is_eager();
             right.set_waiting(waiting);
         }
@@ -126,7 +126,7 @@ impl SendRight {
         (handle, port): (Handle, u32),
     ) -> Self {
         let epoch = process.epoch;
-        let eager = AtomicBool::new(process.eager);
+        let eager = AtomicBool::new(process.defaults.eager);
         Self {
             link,
             receiver: receiver_of(port),

@@ -33,7 +33,7 @@ fn is_drained(link: &Link) -> bool {
 /// As [`Process::find_link`], among links that may be used, with a use: without one another thread may end it at any
 /// time.
 pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-    hold_any(process, |link| !link.usage.is_left() && check(link))
+    hold_any(process, |link| !link.life.usage.is_left() && check(link))
 }
 
 /// As [`hold_link`], also among links that the peer has been told are not used.
@@ -53,20 +53,20 @@ pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
 /// From now on no thread finds a link that is unused. Returns whether it is.
 fn cut_off(process: &Process, link: &Link) -> bool {
     let _links = links::list(process);
-    let is_unused = !link.usage.is_used();
+    let is_unused = !link.life.usage.is_used();
     if is_unused {
         // Release: as in `Link::take_down`.
-        link.down.store(true, Ordering::Release);
+        link.life.down.store(true, Ordering::Release);
     }
     is_unused
 }
 
 /// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
 pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
-    if !link.usage.turn((state::GONE, state::USED)) {
+    if !link.life.usage.turn((state::GONE, state::USED)) {
         return false;
     }
-    let is_unused = || !link.usage.is_used() && !link.usage.is_granted();
+    let is_unused = || !link.life.usage.is_used() && !link.life.usage.is_granted();
     if !is_unused() {
         return false;
     }
@@ -79,13 +79,13 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
         }
         return false;
     }
-    let since_ns = link.usage.unused_ns();
+    let since_ns = link.life.usage.unused_ns();
     if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !is_drained(link) {
-        return link.usage.turn((state::USED, state::GONE));
+        return link.life.usage.turn((state::USED, state::GONE));
     }
     {
         let _links = links::list(process);
-        if !is_unused() || !link.usage.turn((state::USED, state::SAID)) {
+        if !is_unused() || !link.life.usage.turn((state::USED, state::SAID)) {
             return false;
         }
     }
@@ -98,14 +98,14 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
 /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
 /// it is to be ended.
 pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
-    link.usage.is_asked();
+    link.life.usage.is_asked();
     let is_over = cut_off(process, link);
     // A peer that asks reads the answer; one that does not hears only of the end of the use.
     if !is_over && !link.is_behind() {
         link.say(ControlMessage::Used);
-        if !link.usage.is_used() {
+        if !link.life.usage.is_used() {
             // Since the look; it may have been said before that.
-            link.usage.turn((state::ASKED, state::USED));
+            link.life.usage.turn((state::ASKED, state::USED));
             link.say(ControlMessage::Free);
         }
     }
@@ -115,8 +115,8 @@ pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
 /// Keeper: the peer does not use the link any more either.
 pub(crate) fn hear_free(link: &Link) {
     // The peer used it until now, also if it has not said so.
-    link.usage.stays();
-    if !link.usage.is_used() {
+    link.life.usage.stays();
+    if !link.life.usage.is_used() {
         link.is_gone();
     }
 }

@@ -27,7 +27,13 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     let (_, exporter, _other) = link();
     let (port, name, number) = (0x100, 1 << 31 | 7, 9);
     exporter.imports().arrive(name, port).unwrap();
-    let right = SendRight::of_handle(&process, exporter.clone(), port, name, process.waiting);
+    let right = SendRight::of_handle(
+        &process,
+        exporter.clone(),
+        port,
+        name,
+        process.defaults.waiting,
+    );
     links::list(&process).push(Some(exporter.clone()));
     link_life::end_link(&process, &exporter);
     keep(&process, &introducer, number, &right);

@@ -39,7 +39,7 @@ impl Place for Answer<'_, '_> {
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let (right, slot) = (self.0.right, self.0.slot());
         let link = right.link();
-        let parked = link.parked.of(self.0.ticket.index / SLOTS_PER_LANE);
+        let parked = link.waiters.parked.of(self.0.ticket.index / SLOTS_PER_LANE);
         // AcqRel: the keeper looks after this thread while it is not zero.
         parked.fetch_add(1, Ordering::AcqRel);
         right.process().watch_sleepers();

@@ -78,7 +78,7 @@ pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Lin
         process.clone(),
         parts,
         serial,
-        process.rows.take(),
+        process.counting.rows.take(),
     ));
     (link, peer)
 }
@@ -141,12 +141,12 @@ fn the_keeper_is_told_of_what_others_have_read() {
 #[test]
 fn numbers_go_round() {
     let (process, link, peer) = link();
-    *link.under_way.sent.lock() = u32::MAX - 1;
+    *link.parts.under_way.sent.lock() = u32::MAX - 1;
     link.region
         .store(Side::Connector.claimed(), u32::MAX - 3, Ordering::Relaxed);
     let fds = [peer.as_fd(); 4];
     assert_eq!(send_descriptors(&link, &fds).ok(), Some(u32::MAX - 1));
-    assert_eq!(*link.under_way.sent.lock(), 2);
+    assert_eq!(*link.parts.under_way.sent.lock(), 2);
     // The same as received.
     inbox::inbox(&link).arrived = u32::MAX - 1;
     send(&peer, u32::MAX - 1, &fds);
@@ -208,7 +208,7 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
 fn a_receiver_waits_for_a_closing_thread_that_waits_for_a_processor() {
     let (process, link, peer) = link();
     inbox::inbox(&link).discarding_since_ns = clock::now_ns();
-    let discarding = link.under_way.discarding.clone();
+    let discarding = link.parts.under_way.discarding.clone();
     discarding.store(true, Ordering::Release);
     send(&peer, 0, &[peer.as_fd()]);
     let closes = std::thread::spawn(move || {

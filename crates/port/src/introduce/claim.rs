@@ -112,7 +112,7 @@ fn claim_as(
     }
     #[cfg(test)]
     super::tests::between();
-    let waiting = process.waiting;
+    let waiting = process.defaults.waiting;
     let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
     right.uses(lane);
     let claimed = Arc::new(Claimed::new(process, own, of.is_some()));

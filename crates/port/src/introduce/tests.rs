@@ -52,7 +52,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
 fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));
-    let waiting = process.waiting;
+    let waiting = process.defaults.waiting;
     let port = 0x100;
     link.imports().arrive(1 << 31 | 7, port).unwrap();
     let to = SendRight::of_handle(&process, link.clone(), port, 1 << 31 | 7, waiting);
@@ -92,7 +92,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     heard.unwrap();
     let is_alone = || {
         let link = link.clone();
-        let look = move || assert!(link.introductions.redeeming.try_lock().is_none());
+        let look = move || assert!(link.rights.introductions.redeeming.try_lock().is_none());
         BETWEEN.set(Some(Box::new(look)));
     };
     is_alone();

@@ -155,7 +155,7 @@ impl Keeper {
                     process.attention.raise();
                 }
             }
-            M::Used => link.usage.stays(),
+            M::Used => link.life.usage.stays(),
             M::Free => unused::hear_free(link),
             M::LaneFree { lane } => left_lanes::hear_lane_free(link, process, lane)?,
             M::LaneWanted => {

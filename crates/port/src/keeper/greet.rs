@@ -385,12 +385,12 @@ fn welcome_to(process: &Process, port: Option<&Arc<Port>>) -> Welcome {
 
 /// The connector knows of a link: it is given a right through that.
 fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answer, Refusal> {
-    if link.usage.is_left() {
+    if link.life.usage.is_left() {
         // The peer has been told that this process does not use the link, and will say that it does, or
         // end it.
         return Err(Refusal::Told(Status::Crossed, 0));
     }
-    link.usage.grant();
+    link.life.usage.grant();
     let mut welcome = welcome_to(process, pending.port.as_ref());
     if let Some(port) = &pending.port {
         let exported = notice::export(link, port, Target::full(port.id, 0));
@@ -412,7 +412,7 @@ fn crosses(process: &Process, hello: &Hello, connects: bool, found: Option<&Link
         // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
         // Told once: it may see us under another user than we were when the link was made.
         Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
-            !link.crossed.swap(true, Ordering::Relaxed)
+            !link.life.crossed.swap(true, Ordering::Relaxed)
         }
         // The link it knows of is ours to come; or has ended, and the peer will hear of that.
         _ => connects && (hello.known || process.incarnation < hello.incarnation),

@@ -75,7 +75,7 @@ impl Keeper {
     fn wake_leavers(&mut self) -> Left {
         self.leaving.retain(|link| {
             link.disturb();
-            link.parked.any()
+            link.waiters.parked.any()
         });
         match self.leaving.is_empty() {
             true => Left::Nothing,

@@ -27,22 +27,25 @@ pub(crate) struct Again {
 
 impl Link {
     pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
-        self.again.told.lock()
+        self.rights.again.told.lock()
     }
 
     pub(crate) fn keeping(&self) -> MutexGuard<'_, Keeping<Kept>, rank::Keeping> {
-        self.again.keeping.lock()
+        self.rights.again.keeping.lock()
     }
 
     /// A right to a port of the peer is given to others, who are told when this process gives it back.
     pub(crate) fn is_introduced(&self) {
         // Relaxed: read by a thread that has had such a right.
-        self.again.is_introduced.store(true, Ordering::Relaxed);
+        self.rights
+            .again
+            .is_introduced
+            .store(true, Ordering::Relaxed);
     }
 
     /// Whether one was.
     pub(crate) fn was_introduced(&self) -> bool {
         // Relaxed: set by a thread that had such a right, which has been dropped since.
-        self.again.is_introduced.load(Ordering::Relaxed)
+        self.rights.again.is_introduced.load(Ordering::Relaxed)
     }
 }

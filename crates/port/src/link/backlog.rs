@@ -194,7 +194,7 @@ impl Link {
         if !self.socket.has_received() {
             return false;
         }
-        let fds = [handfast_sys::AsFd::as_fd(&self.process.tally_fd)];
+        let fds = [handfast_sys::AsFd::as_fd(&self.process.counting.tally_fd)];
         // They tell of other users' processes.
         let uid = self.peer.uid;
         let fds = match uid == 0 || uid == handfast_sys::process::uid() {

@@ -66,7 +66,7 @@ impl Link {
         if !is_good || !self.counters.came(fd.map(Foreign::into_inner)) {
             return Err(Rule::ControlDescriptor.broken());
         }
-        self.slot_freed.1.notify_all();
+        self.waiters.slot_freed.1.notify_all();
         Ok(())
     }
 }

@@ -166,7 +166,7 @@ impl Link {
 
     /// Whether the keeper is to look after it.
     pub(crate) fn is_watched(&self) -> bool {
-        self.doorbell.has_rung() || self.parked.any()
+        self.doorbell.has_rung() || self.waiters.parked.any()
     }
 
     /// Nudges the receivers of lanes that had rung at the last look already, and that still hold what they rang for. Returns

@@ -16,7 +16,7 @@ impl Hearing {
     /// Only while there is one of this link already, or no other thread has seen the link yet.
     pub(crate) fn new(link: &Arc<Link>) -> Self {
         // Relaxed: as in `Arc::clone`.
-        link.hearers.fetch_add(1, Ordering::Relaxed);
+        link.life.hearers.fetch_add(1, Ordering::Relaxed);
         Self(link.clone())
     }
 }
@@ -39,7 +39,7 @@ impl Deref for Hearing {
 impl Drop for Hearing {
     fn drop(&mut self) {
         // AcqRel: the last one comes after what the others have taken.
-        if self.0.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.life.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.end_parties();
         }
     }

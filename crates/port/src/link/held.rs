@@ -8,7 +8,7 @@ pub(crate) struct Held(Arc<Link>);
 
 impl Held {
     pub(crate) fn new(link: &Arc<Link>) -> Self {
-        link.usage.add();
+        link.life.usage.add();
         Self(link.clone())
     }
 }

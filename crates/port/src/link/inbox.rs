@@ -83,13 +83,13 @@ const DISCARD_LOOK: Duration = Duration::from_micros(50);
 pub(crate) const UNHEARD_MAX: usize = 1024;
 
 pub(crate) fn inbox(link: &Link) -> MutexGuard<'_, Inbox, rank::Inbox> {
-    link.under_way.inbox.lock()
+    link.parts.under_way.inbox.lock()
 }
 
 /// Keeper: takes the next message of the control socket. Descriptors for messages have been put where
 /// receivers look for them. Never waits for a receiver that reads.
 pub(crate) fn hear(link: &Link, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
-    let mut inbox = link.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
+    let mut inbox = link.parts.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
     if let Some((message, fd)) = inbox.unheard.pop_front() {
         inbox.unheard_bytes.shrink(message.len() as u64);
         bytes[..message.len()].copy_from_slice(&message);
@@ -118,7 +118,7 @@ fn read(
 ) -> Result<(usize, Option<Foreign>), Unheard> {
     let fault = |rule| Unheard::Fault(Fault { rule, offset: 0 });
     // Acquire: pairs with the Release of the thread that has taken the message away.
-    if link.under_way.discarding.load(Ordering::Acquire) {
+    if link.parts.under_way.discarding.load(Ordering::Acquire) {
         let since_ns = clock::now_ns().saturating_sub(inbox.discarding_since_ns);
         return Err(match since_ns > DISCARD_NS_MAX {
             true => fault(Rule::ControlDescriptor),
@@ -173,7 +173,7 @@ fn read(
 /// them.
 fn discard(link: &Link, inbox: &mut Inbox) {
     inbox.discarding_since_ns = clock::now_ns();
-    let discarding = link.under_way.discarding.clone();
+    let discarding = link.parts.under_way.discarding.clone();
     discarding.store(true, Ordering::Release);
     let socket = link.socket.clone();
     link.socket.users().expend(link.peer.uid, move || {

@@ -35,7 +35,7 @@ impl Introductions {
 
 impl Link {
     pub(crate) fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
-        self.introductions.unheard.lock()
+        self.rights.introductions.unheard.lock()
     }
 
     /// Introducer: the self with the exporter behind which `number` was provided to the peer; once.
@@ -51,10 +51,10 @@ impl Link {
     }
 
     pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
-        self.introductions.claims.lock()
+        self.rights.introductions.claims.lock()
     }
 
     pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
-        self.introductions.redeeming.lock()
+        self.rights.introductions.redeeming.lock()
     }
 }

@@ -365,7 +365,7 @@ impl Link {
             }
             free.given_ns = now_ns;
         }
-        self.slot_freed.1.notify_all();
+        self.waiters.slot_freed.1.notify_all();
         self.wake_for_room();
         Ok(())
     }

@@ -105,8 +105,8 @@ impl Passing {
 impl Link {
     /// The peer's messages are taken by no thread any more: its parties end.
     pub(super) fn end_parties(&self) {
-        let dropped = self.passing.lock().parties.drop_those(|_| true);
-        self.passing.forgot_parties();
+        let dropped = self.parts.passing.lock().parties.drop_those(|_| true);
+        self.parts.passing.forgot_parties();
         drop(dropped);
     }
 }

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
 
-pub(super) struct PeerPorts {
+pub(crate) struct PeerPorts {
     /// The last port of each receiver that is gone; zero for none.
     gone: [AtomicU32; RECEIVERS as usize],
     /// The latest port of each that this process has sent to.

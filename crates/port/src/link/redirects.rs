@@ -129,13 +129,13 @@ impl Moved {
 impl Link {
     /// A right of this process that stays where it is.
     pub(crate) fn stays(&self, name: Handle) {
-        let mut redirects = self.redirects.lock_to_add();
+        let mut redirects = self.rights.redirects.lock_to_add();
         redirects.of.insert(name, Redirect::Stays);
     }
 
     /// The right that a right of this process has become since its port moved.
     pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
-        match self.redirects.lock().of.get(&name)? {
+        match self.rights.redirects.lock().of.get(&name)? {
             Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
             _ => None,
         }
@@ -143,10 +143,10 @@ impl Link {
 
     /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
     pub(crate) fn end_moved(&self, port: u32) {
-        if !self.redirects.has_any() {
+        if !self.rights.redirects.has_any() {
             return;
         }
-        if let Some((of, is_gone)) = self.redirects.lock().gone.get(&receiver_of(port))
+        if let Some((of, is_gone)) = self.rights.redirects.lock().gone.get(&receiver_of(port))
             && *of == port
         {
             // Relaxed: under the lock.
@@ -159,7 +159,7 @@ impl Link {
     /// is gone.
     #[cold]
     pub(crate) fn outlives(&self, name: Handle) -> bool {
-        match self.redirects.lock().of.get(&name) {
+        match self.rights.redirects.lock().of.get(&name) {
             // Relaxed: under the lock.
             Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
             _ => false,
@@ -169,14 +169,14 @@ impl Link {
     /// Rights with these names were dropped or given back: nothing is kept for names without owners.
     #[inline]
     pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
-        if self.redirects.has_any() {
+        if self.rights.redirects.has_any() {
             self.drop_redirects(names);
         }
     }
 
     #[cold]
     fn drop_redirects(&self, names: impl Iterator<Item = Handle>) {
-        let mut redirects = self.redirects.lock();
+        let mut redirects = self.rights.redirects.lock();
         let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
         let mut over = Vec::new();
         for name in names.filter(is_over) {

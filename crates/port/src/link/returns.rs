@@ -218,7 +218,7 @@ impl Own {
 
 impl Link {
     pub(crate) fn returns(&self) -> MutexGuard<'_, Returns, rank::Returns> {
-        self.returns.lock()
+        self.parts.returns.lock()
     }
 }
 

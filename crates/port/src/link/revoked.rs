@@ -27,7 +27,7 @@ impl Link {
             return (0, 0);
         };
         // Release: pairs with the Acquire of receivers that know what it stood for.
-        self.ended.fetch_add(1, Ordering::Release);
+        self.rights.ended.fetch_add(1, Ordering::Release);
         if !revoked.handles.is_empty() {
             // A right that is being redeemed at present has its word after that.
             let one = self.redeeming();
@@ -46,7 +46,7 @@ impl Link {
     }
 
     fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
-        self.revoked.untold.lock()
+        self.rights.revoked.untold.lock()
     }
 
     fn say_revoked(&self, words: impl IntoIterator<Item = u32>) {
@@ -92,7 +92,7 @@ impl Link {
         let news: Vec<_> = words.iter().copied().filter(is_one).collect();
         drop(imports);
         // Release: also what is still on its way here comes as revoked.
-        self.revoked.has_any.store(true, Ordering::Release);
+        self.rights.revoked.has_any.store(true, Ordering::Release);
         if news.is_empty() {
             return;
         }
@@ -104,7 +104,7 @@ impl Link {
     /// Whether a right of this process is known to be revoked.
     pub(crate) fn is_revoked(&self, handle: u32) -> bool {
         // Acquire: pairs with the store in `was_revoked`.
-        self.revoked.has_any.load(Ordering::Acquire) && self.imports().is_revoked(handle)
+        self.rights.revoked.has_any.load(Ordering::Acquire) && self.imports().is_revoked(handle)
     }
 }
 

@@ -4,25 +4,44 @@
 //! on wakes a few, and a thread that works for the peer's user the rest.
 
 use super::Link;
+use super::tasks::Tasks;
+use crate::parked::Parked;
+use crate::rank;
+use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{LANES, REPLIES};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
+use handfast_sys::sync::{Condvar, Mutex};
 use handfast_wait::word;
+use std::sync::OnceLock;
 use std::sync::Weak;
+
+/// Threads and tasks that wait for something of the link.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    /// Threads parked on words of this link.
+    pub(crate) parked: Parked,
+    /// A thread is about to wake all that sleep on its words; and the link, for that one.
+    pub(crate) rouses: AtomicBool,
+    pub(crate) slot_freed: (Mutex<u32, rank::SlotFreed>, Condvar),
+    /// The waiters that are futures.
+    pub(crate) tasks: Tasks,
+    pub(crate) itself: OnceLock<Weak<Link>>,
+}
 
 impl Link {
     /// Makes every thread of this process that waits on the link look again.
     pub(crate) fn disturb(&self) {
         // AcqRel: the data that the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
-        self.slot_freed.1.notify_all();
+        self.waiters.slot_freed.1.notify_all();
         self.wake_tasks();
         // E4 wake: orders the count above before this look for sleepers. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();
-        if !self.parked.any() {
+        if !self.waiters.parked.any() {
             return;
         }
         if self.rouse_all(ROUSED_MAX) {
@@ -53,16 +72,16 @@ impl Link {
     #[cold]
     fn rouse_crowd(&self) {
         // AcqRel: a thread that finds it set comes before the other's wake-ups.
-        if self.rouses.swap(true, Ordering::AcqRel) {
+        if self.waiters.rouses.swap(true, Ordering::AcqRel) {
             return;
         }
-        let Some(link) = self.itself.get().and_then(Weak::upgrade) else {
+        let Some(link) = self.waiters.itself.get().and_then(Weak::upgrade) else {
             return;
         };
         let users = self.socket.users().clone();
         users.expend(self.peer.uid, move || {
             // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
-            link.rouses.store(false, Ordering::Release);
+            link.waiters.rouses.store(false, Ordering::Release);
             link.rouse_all(u32::MAX);
         });
     }

@@ -52,7 +52,7 @@ pub(crate) fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
 
 impl Link {
     fn spread_told(&self) -> MutexGuard<'_, Ports, rank::Spread> {
-        self.spread.ports.lock()
+        self.rights.spread.ports.lock()
     }
 
     /// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
@@ -74,7 +74,7 @@ impl Link {
         told.push((port, entries.into()));
         drop(told);
         // Release: a thread that sees it finds the port.
-        self.spread.has_any.store(true, Ordering::Release);
+        self.rights.spread.has_any.store(true, Ordering::Release);
         // Rights that have been used already look again.
         self.disturb();
         Ok(())
@@ -84,7 +84,7 @@ impl Link {
     #[inline]
     pub(crate) fn has_spread(&self) -> bool {
         // Acquire: pairs with the Release of `hear_spread`.
-        self.spread.has_any.load(Ordering::Acquire)
+        self.rights.spread.has_any.load(Ordering::Acquire)
     }
 
     /// The receivers of the peer's `port`, if it has one for each CPU.

@@ -1,21 +1,76 @@
 //! The tables of rights of a link, each under its lock.
 
-use super::Link;
+use super::again::Again;
+use super::deaths::DeathNotice;
+use super::introductions::Introductions;
+use super::peer_ports::PeerPorts;
+use super::redirects::Redirects;
+use super::releases::Releases;
+use super::revoked::Revoked;
+use super::spread::Told;
+use super::{IsAwaited, Link};
 use crate::rank;
+use crate::users::Charge;
+use core::sync::atomic::AtomicU32;
 use handfast_proto::rights::{Exports, Handle, Imports, Refused};
-use handfast_sys::lock::Guard;
+use handfast_sys::lock::{Guard, Lock};
+use handfast_sys::sync::Mutex;
+use std::sync::Weak;
+
+/// The rights to ports of ours that the peer has, and to its ports that we have; and all that is known of them.
+pub(crate) struct Rights {
+    /// Rights to our ports that the peer has, and to its ports that we have.
+    pub(crate) exports: Lock<Exports, rank::Exports>,
+    /// How many of the former have ended.
+    pub(crate) ended: AtomicU32,
+    pub(crate) imports: Lock<Imports, rank::Imports>,
+    pub(crate) revoked: Revoked,
+    pub(crate) redirects: Redirects,
+    pub(crate) introductions: Introductions,
+    /// Our claims that the peer may not have answered: each takes one of our return slots.
+    pub(crate) awaited: Mutex<Vec<Weak<dyn IsAwaited>>, rank::Awaited>,
+    /// Rights of third processes that come again.
+    pub(crate) again: Again,
+    /// The notices to give when a port of the peer is gone.
+    pub(crate) death_notices: Mutex<Vec<DeathNotice>, rank::DeathNotices>,
+    pub(crate) releases: Releases,
+    /// The peer's ports that are gone.
+    pub(crate) peer_ports: PeerPorts,
+    /// Ports of the peer that have a receiver for each CPU.
+    pub(crate) spread: Told,
+}
+
+impl Rights {
+    /// None yet; `nothing` is charged for claims.
+    pub(super) fn new(nothing: Charge) -> Self {
+        Self {
+            exports: Lock::default(),
+            ended: AtomicU32::new(0),
+            imports: Lock::default(),
+            revoked: Revoked::default(),
+            redirects: Redirects::default(),
+            introductions: Introductions::new(nothing),
+            awaited: Mutex::default(),
+            again: Again::default(),
+            death_notices: Mutex::default(),
+            releases: Releases::default(),
+            peer_ports: PeerPorts::default(),
+            spread: Told::default(),
+        }
+    }
+}
 
 impl Link {
     /// The rights to our ports that the peer has.
     #[inline]
     pub(crate) fn exports(&self) -> Guard<'_, Exports, rank::Exports> {
-        self.exports.lock()
+        self.rights.exports.lock()
     }
 
     /// The rights to the peer's ports that we have.
     #[inline]
     pub(crate) fn imports(&self) -> Guard<'_, Imports, rank::Imports> {
-        self.imports.lock()
+        self.rights.imports.lock()
     }
 
     /// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`] is.
@@ -26,7 +81,7 @@ impl Link {
         imports.arrive(handle, port)?;
         if is_first {
             // Under the lock, so before the last right is dropped.
-            self.usage.add();
+            self.life.usage.add();
         }
         Ok(())
     }

@@ -89,7 +89,7 @@ impl Tasks {
 impl Link {
     /// Wakes all tasks that wait for something of the link that may end with it.
     pub(crate) fn wake_tasks(&self) {
-        self.tasks.wake(|what| match what {
+        self.waiters.tasks.wake(|what| match what {
             What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
             What::Reply(..) | What::Room | What::Space(_) => true,
         });
@@ -101,7 +101,7 @@ impl Link {
         let space = self.lanes_with_space();
         // Relaxed: a waker that takes an announcement after this look rings after it, too.
         let is_taken = |at| self.region.load(at, Ordering::Relaxed) == word::AWAKE;
-        self.tasks.wake(|what| match what {
+        self.waiters.tasks.wake(|what| match what {
             What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
             What::Reply(slot, generation) => {
                 slot.is_answered(&self.region, *generation) || is_taken(slot.wait())
@@ -116,6 +116,7 @@ impl Link {
     /// The lanes that tasks wait for, and where a message may find room, or a fault; a bit each.
     fn lanes_with_space(&self) -> u32 {
         let asked = self
+            .waiters
             .tasks
             .list()
             .iter()
@@ -137,19 +138,20 @@ impl Link {
     /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
     pub(crate) fn watch_tasks(&self) {
         self.wake_answered();
-        self.tasks
+        self.waiters
+            .tasks
             .wake(|what| matches!(what, What::Room | What::Space(_)));
     }
 
     /// Whether tasks wait for room: a thread that makes some by taking an answer wakes no task.
     pub(crate) fn has_tasks_for_room(&self) -> bool {
-        let list = self.tasks.list();
+        let list = self.waiters.tasks.list();
         list.iter().any(|task| task.what == What::Room)
     }
 
     /// Wakes the tasks that have waited longest for room, as a call has ended.
     pub(crate) fn wake_for_room(&self) {
-        let list = self.tasks.list();
+        let list = self.waiters.tasks.list();
         let waiting = list.iter().filter(|task| task.what == What::Room);
         let waiting = waiting.take(WOKEN_FOR_ROOM);
         let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
@@ -191,7 +193,7 @@ mod tests {
             (What::Space(lane), space),
         ] {
             let count = Arc::new(Count(AtomicU64::new(0)));
-            let number = link.tasks.enter(what, count.clone().into());
+            let number = link.waiters.tasks.enter(what, count.clone().into());
             word::announce(&link.region, at, word::DESCRIPTOR);
             if matches!(what, What::Reply(..)) {
                 link.wake_answered();
@@ -203,7 +205,7 @@ mod tests {
             );
             link.wake_answered();
             assert_eq!(count.0.load(Ordering::Relaxed), 1, "{what:?}");
-            link.tasks.leave(number);
+            link.waiters.tasks.leave(number);
         }
     }
 }

@@ -106,23 +106,23 @@ impl Usage {
 impl Link {
     /// A use of the link has ended.
     pub(crate) fn release_use(&self) {
-        if !self.usage.release() {
+        if !self.life.usage.release() {
             return;
         }
         #[cfg(test)]
         tests::between();
-        if !self.is_loop() && self.usage.turn((state::ASKED, state::USED)) {
+        if !self.is_loop() && self.life.usage.turn((state::ASKED, state::USED)) {
             return self.say(ControlMessage::Free);
         }
-        if !self.usage.is_granted() {
+        if !self.life.usage.is_granted() {
             self.is_gone();
         }
     }
 
     /// Has the keeper see to a link whose last use has ended.
     pub(crate) fn is_gone(&self) {
-        self.usage.set_unused_ns(clock::ticks_ns());
-        if self.usage.turn((state::USED, state::GONE)) {
+        self.life.usage.set_unused_ns(clock::ticks_ns());
+        if self.life.usage.turn((state::USED, state::GONE)) {
             self.process.schedule(Timer::UnusedLinks);
         }
     }
@@ -136,7 +136,7 @@ impl Link {
         let has = imports.has_rights();
         if has && !had {
             // Under the lock, so before the last right is dropped.
-            self.usage.add();
+            self.life.usage.add();
         }
         drop(imports);
         if had && !has {

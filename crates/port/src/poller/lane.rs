@@ -95,7 +95,7 @@ impl Lane {
     #[inline(always)]
     pub(super) fn usual(&self) -> u64 {
         // Acquire: pairs with `Link::finish`.
-        if self.ended == self.link.ended.load(Ordering::Acquire) {
+        if self.ended == self.link.rights.ended.load(Ordering::Acquire) {
             self.word
         } else {
             NO_RIGHT

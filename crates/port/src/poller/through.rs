@@ -29,7 +29,7 @@ impl Poller {
         let rule = Rule::RightHandle;
         // Together with the seal it vouches for, or not at all.
         lane.word = NO_RIGHT;
-        lane.ended = lane.link.ended.load(Ordering::Acquire);
+        lane.ended = lane.link.rights.ended.load(Ordering::Acquire);
         let target = match introduce::named(&lane.link, &self.process, header.port, 0) {
             Named::To(target) if target.port == self.port => target,
             Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),

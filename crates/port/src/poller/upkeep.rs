@@ -244,7 +244,7 @@ impl Poller {
             return;
         }
         let counts = core::mem::take(&mut self.counts);
-        let tally = &self.process.tally;
+        let tally = &self.process.counting.tally;
         let receiver = self.receiver;
         let mut total = counts.taken;
         // The others have been counted when they left.

@@ -19,13 +19,16 @@ const PORT: u32 = 0x100;
 
 fn right(process: &Arc<Process>, link: &Arc<Link>, name: Handle) -> SendRight {
     link.imports().arrive(name, PORT).unwrap();
-    let waiting = process.waiting;
+    let waiting = process.defaults.waiting;
     SendRight::of_handle(process, link.clone(), PORT, name, waiting)
 }
 
 impl Link {
     pub(crate) fn is_to_stay(&self, name: Handle) -> bool {
-        matches!(self.redirects.lock().of.get(&name), Some(Redirect::Stays))
+        matches!(
+            self.rights.redirects.lock().of.get(&name),
+            Some(Redirect::Stays)
+        )
     }
 }
 
@@ -37,9 +40,12 @@ fn nothing_is_provided_behind_a_mark() {
     assert!(may_provide());
     let moved = Moved::new(([1; 20], PORT), 1);
     let _ = moved.direct.set(Box::new(direct));
-    link.redirects.lock().insert((NAME, PORT), moved);
-    link.redirects.has_any.store(true, Ordering::Relaxed);
-    link.redirects.has_moved.store(true, Ordering::Release);
+    link.rights.redirects.lock().insert((NAME, PORT), moved);
+    link.rights.redirects.has_any.store(true, Ordering::Relaxed);
+    link.rights
+        .redirects
+        .has_moved
+        .store(true, Ordering::Release);
     assert!(!may_provide());
 }
 
@@ -66,7 +72,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     let words = (NAME, passed_word(0, 0), 0);
     provide::say_in_lane(&old, (other, 1), words, said, || true).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
-    old.redirects.lock().insert((NAME, PORT), moved);
+    old.rights.redirects.lock().insert((NAME, PORT), moved);
     assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
     let consume = |lane: u32| {
         let tail = old.lanes[lane as usize].lock().producer.position();
@@ -90,7 +96,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     // So that there is a lane, in which the mark comes.
     old.lane(receiver_of(PORT)).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
-    old.redirects.lock().insert((NAME, PORT), moved);
+    old.rights.redirects.lock().insert((NAME, PORT), moved);
     assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
     let consume = || {
         let lane = old.lane(receiver_of(PORT)).unwrap();
@@ -116,7 +122,7 @@ fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
     let lane = old.lane(1).unwrap();
     old.map.use_up();
     let moved = Moved::new((new.identity(), PORT), 1);
-    old.redirects.lock().insert((NAME, PORT), moved);
+    old.rights.redirects.lock().insert((NAME, PORT), moved);
     let receiver = receiver_of(PORT);
     let position = |link: &Link, lane: u32| link.lanes[lane as usize].lock().producer.position();
     let switches = || switch(&process, (&old, NAME), &new);
@@ -148,7 +154,7 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     socket::set_nonblocking(&peer, true).unwrap();
     let last = right(&process, &old, NAME);
     let moved = Moved::new((new.identity(), PORT), 1);
-    old.redirects.lock().insert((NAME, PORT), moved);
+    old.rights.redirects.lock().insert((NAME, PORT), moved);
     let lane = old.lane(receiver_of(PORT)).unwrap();
     std::thread::scope(|scope| {
         // Where the mark is to go.
@@ -177,8 +183,8 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
 fn moved_to(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), direct: SendRight) {
     let moved = Moved::new((direct.link().identity(), PORT), 1);
     let _ = moved.direct.set(Box::new(direct));
-    link.redirects.lock().insert((name, PORT), moved);
-    link.redirects.has_any.store(true, Ordering::Relaxed);
+    link.rights.redirects.lock().insert((name, PORT), moved);
+    link.rights.redirects.has_any.store(true, Ordering::Relaxed);
     links::list(process).push(Some(link.clone()));
 }
 

@@ -30,7 +30,7 @@ impl SendRight {
             let waiting = aside.waiting.lock();
             *waiting
         });
-        own.unwrap_or(self.process().waiting)
+        own.unwrap_or(self.process().defaults.waiting)
     }
 
     pub(super) fn set_waiting(&self, waiting: WaitBy) {

@@ -45,7 +45,7 @@ impl SendRight {
     /// The right it has become since its port moved.
     #[inline]
     pub(super) fn moved_to(&self) -> Option<&Self> {
-        if self.link.redirects.has_moved() {
+        if self.link.rights.redirects.has_moved() {
             self.look_moved()
         } else {
             None

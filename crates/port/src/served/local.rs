@@ -97,7 +97,7 @@ impl Local {
         let total: u64 = self.cells.iter().map(of).sum();
         let new = total - self.published.swap(total, Ordering::Relaxed);
         let calls = counters::port_word(port.receiver, counters::CALLS);
-        port.process.tally.add(calls, new);
+        port.process.counting.tally.add(calls, new);
         port.leave(poller);
         // Once more after the mark is taken away: a call that has found it there may have been counted since.
         if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {

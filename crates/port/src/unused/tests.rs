@@ -29,13 +29,13 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
         assert!(place.set(held).is_ok());
     })));
     drop(last);
-    assert!(!leave(&process, &link) && !link.usage.is_left());
+    assert!(!leave(&process, &link) && !link.life.usage.is_left());
     assert!(hold(&process, &link).is_some());
     drop(found);
     // By the keeper.
     assert_eq!(told(&peer), kind::UNUSED);
     assert!(hold(&process, &link).is_none() && !link.is_down());
-    link.usage.stays();
+    link.life.usage.stays();
     assert!(hold(&process, &link).is_some());
     link_life::end_link(&process, &link);
 }
@@ -47,10 +47,10 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     let last = Held::new(&link);
     let granting = link.clone();
     crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
-        granting.usage.grant();
+        granting.life.usage.grant();
     })));
     drop(last);
-    assert!(!leave(&process, &link) && !link.usage.is_left());
+    assert!(!leave(&process, &link) && !link.life.usage.is_left());
     link_life::end_link(&process, &link);
 }
 
@@ -58,7 +58,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
 fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     let (process, link, peer) = link();
     links::list(&process).push(Some(link.clone()));
-    link.usage.grant();
+    link.life.usage.grant();
     let last = Held::new(&link);
     assert!(!hear_unused(&process, &link));
     assert_eq!(told(&peer), kind::USED);

@@ -39,7 +39,7 @@ fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
     let rights = PORTS.map(|port| {
         let name = 1 << 31 | port;
         link.imports().arrive(name, port).unwrap();
-        SendRight::of_handle(&process, link.clone(), port, name, process.waiting)
+        SendRight::of_handle(&process, link.clone(), port, name, process.defaults.waiting)
     });
     let lane = link.lane(0).unwrap();
     link.map.use_up();
