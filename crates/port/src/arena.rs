@@ -1,8 +1,6 @@
 //! Arenas: blocks of memory that are filled in place and lent with messages.
 
 use crate::error::{Exhausted, LoanError, MemoryError, Misuse};
-use crate::lending;
-use crate::link::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
 use handfast_layout::LINE;
@@ -79,9 +77,18 @@ struct Free {
     /// The arena has ended.
     is_over: bool,
     /// Links whose peers have been told of the arena.
-    links: Vec<Weak<Link>>,
+    links: Vec<Weak<dyn Lends>>,
     /// Which link is looked at next.
     next: usize,
+}
+
+/// A link by which blocks are lent.
+pub(crate) trait Lends: Send + Sync {
+    /// Takes back the blocks that the peer has given back.
+    fn collect(&self);
+
+    /// The arena with this key has been dropped.
+    fn end_arena(&self, key: u64);
 }
 
 /// A block that no thread here fills: it lies on its shelf, or is lent and belongs to its link.
@@ -220,10 +227,10 @@ impl Owned {
     }
 
     /// Notes that the peer of a link has been told of the arena.
-    pub(crate) fn told(&self, link: &Arc<Link>) {
+    pub(crate) fn told(&self, link: Weak<dyn Lends>) {
         let links = &mut self.shelf.free().links;
         links.retain(|link| link.strong_count() > 0);
-        links.push(Arc::downgrade(link));
+        links.push(link);
     }
 }
 
@@ -247,7 +254,7 @@ impl Shelf {
                 free.links.get(free.next).and_then(Weak::upgrade)
             };
             if let Some(link) = link {
-                lending::collect_loans(&link);
+                link.collect();
             }
         }
     }
@@ -268,7 +275,7 @@ impl Drop for Owned {
         drop(free);
         drop(blocks);
         for link in links.iter().filter_map(Weak::upgrade) {
-            lending::end_arena(&link, self.key);
+            link.end_arena(self.key);
         }
     }
 }

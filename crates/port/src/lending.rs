@@ -1,7 +1,7 @@
 //! Lending blocks with messages, over one link: telling the peer of arenas, naming blocks in parts, taking back
 //! what was given back, and taking up what the peer lends. The tables are `handfast_proto::loans`.
 
-use crate::arena::{Block, Out, Owned};
+use crate::arena::{Block, Lends, Out, Owned};
 use crate::error::{Exhausted, RightError};
 use crate::link::Link;
 use crate::link::inbox;
@@ -16,7 +16,7 @@ use handfast_proto::loans::{Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
 use handfast_sys::sync::MutexGuard;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Loans looked at when another one is made: more come back than go.
 const LOOKS: usize = 2;
@@ -104,7 +104,7 @@ fn tell_of_arena(
         },
     })?;
     lent.told(number, arena.key);
-    arena.told(link);
+    arena.told(Arc::downgrade(link) as Weak<dyn Lends>);
     Ok(())
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn lends_not(link: &Link, of: u32) {
 }
 
 /// Takes back what the peer has given back.
-pub(crate) fn collect_loans(link: &Link) {
+fn collect_loans(link: &Link) {
     let collected = lent(link).collect(|of| returned(link, of), Out::back);
     if let Err(Refused::Word(of)) = collected {
         forged(link, &link.process, of);
@@ -164,7 +164,7 @@ fn forged(link: &Link, process: &Process, of: u32) -> RightError {
 }
 
 /// An arena has been dropped.
-pub(crate) fn end_arena(link: &Link, key: u64) {
+fn end_arena(link: &Link, key: u64) {
     let mut lent = lent(link);
     let Some((number, lent_in_all)) = lent.end_arena(key) else {
         return;
@@ -175,6 +175,16 @@ pub(crate) fn end_arena(link: &Link, key: u64) {
     };
     // Under the lock: its number may be another's next.
     link.say(ControlMessage::Arena(ended));
+}
+
+impl Lends for Link {
+    fn collect(&self) {
+        collect_loans(self);
+    }
+
+    fn end_arena(&self, key: u64) {
+        end_arena(self, key);
+    }
 }
 
 /// The link has ended: lent blocks come back.

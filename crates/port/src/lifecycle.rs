@@ -6,6 +6,7 @@ use crate::door;
 use crate::error::{Exhausted, Resource};
 use crate::keeper;
 use crate::link::Link;
+use crate::link::group;
 use crate::link_life;
 use crate::links;
 use crate::moving;
@@ -103,6 +104,7 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
 pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
     process::watch_forks();
     let node = Arc::new(Process::new(configuration)?);
+    group::begin(&node)?;
     {
         let mut nodes = Locks::own().nodes.lock();
         nodes.retain(|node| node.strong_count() > 0);

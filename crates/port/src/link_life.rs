@@ -8,6 +8,7 @@ use crate::introduce;
 use crate::introduce::ends;
 use crate::lending;
 use crate::limits;
+use crate::link::group;
 use crate::link::inbox;
 use crate::link::{Link, Parts};
 use crate::links;
@@ -181,7 +182,7 @@ fn take_out(process: &Process, link: &Link) {
         process.poll.remove(pidfd);
     }
     link.row.end();
-    process.groups.free(&link.group, link.index);
+    group::of(&process).free(&link.group, link.index);
 }
 
 /// Ends a link and forgets it. Threads that still hold it see it down.

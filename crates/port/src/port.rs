@@ -3,6 +3,7 @@
 use crate::error::{Misuse, ReceiveError};
 use crate::guest;
 use crate::link::Link;
+use crate::link::group;
 use crate::link::group::Group;
 use crate::link::hearing::Hearing;
 use crate::moving::Home;
@@ -391,7 +392,7 @@ impl Port {
         self.handed.fence();
         // Relaxed: ordered by the fence.
         let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
-        let groups = self.process.groups.all();
+        let groups = group::of(&self.process).all();
         if (!quiet || groups.iter().any(|group| taken(&group.bells)))
             && let Some(group) = groups.first()
         {

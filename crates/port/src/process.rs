@@ -2,7 +2,6 @@
 
 use crate::configuration::Configuration;
 use crate::error::{Misuse, PeerFault, Resource};
-use crate::link::group::Groups;
 use crate::options::Options;
 use crate::options::WaitBy;
 use crate::quotas::QuotasOf;
@@ -34,7 +33,6 @@ pub(crate) struct Process {
     pub(crate) agreed: bool,
     /// The kernel lets it ask others (E12).
     pub(crate) may_ask: bool,
-    pub(crate) groups: Arc<Groups>,
     /// Changes when a link ends.
     pub(crate) deaths: AtomicU32,
     /// Changes whenever messages may name what they could not before.
@@ -117,7 +115,6 @@ impl Process {
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
             incarnation: process::new_incarnation().map_err(os("getrandom"))?,
-            groups: Groups::new(tally.clone())?,
             deaths: AtomicU32::new(0),
             settled: AtomicU32::new(0),
             leavings: AtomicU32::new(0),

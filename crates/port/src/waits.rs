@@ -14,6 +14,7 @@
 use crate::error::{Resource, SetError};
 use crate::guest::{Woken, wake};
 use crate::link::Link;
+use crate::link::group;
 use crate::link::group::Group;
 use crate::poller::Poller;
 use crate::port::Port;
@@ -150,7 +151,7 @@ pub(crate) fn call_takers(port: &Port) -> Called {
 /// of others: so each port looks whether its announcement has been taken.
 fn rung_at(port: &Port, link: &Link, receiver: u32) {
     let sleep = bell_layout::bell(port.receiver) + bell_layout::SLEEP;
-    let groups = port.process.groups.all();
+    let groups = group::of(&port.process).all();
     // Relaxed: a hint; a receiver whose ring came needs none.
     let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
     // Another user's processes take no announcement.

@@ -8,6 +8,7 @@
 use crate::error::{Exhausted, Resource};
 use crate::link::Link;
 use crate::link::hearing::Hearing;
+use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
@@ -16,7 +17,7 @@ use handfast_sys::OwnedFd;
 use handfast_sys::memory::{Access, Mapping, create_owner_written, create_sealed};
 use handfast_sys::sync::RwLock;
 use handfast_wait::word;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// One trust group of this process.
 pub(crate) struct Group {
@@ -207,6 +208,23 @@ pub(crate) struct Groups {
     version: AtomicU32,
     /// The counters of this process.
     tally: Arc<Tally>,
+}
+
+/// The trust groups of a process, once it has begun.
+#[derive(Default)]
+struct OfProcess(OnceLock<Arc<Groups>>);
+
+/// A process begins, with the group of its own user.
+pub(crate) fn begin(process: &Process) -> Result<(), Resource> {
+    let groups = Groups::new(process.counting.tally.clone())?;
+    let _ = process.tables.get::<OfProcess>().0.set(groups);
+    Ok(())
+}
+
+/// The trust groups of a process.
+pub(crate) fn of(process: &Process) -> &Arc<Groups> {
+    let groups = process.tables.get::<OfProcess>().0.get();
+    groups.expect("a process begins with its groups")
 }
 
 impl Groups {

@@ -2,6 +2,7 @@
 
 use super::{Lane, Poller};
 use crate::link::Link;
+use crate::link::group;
 use crate::link::group::Group;
 use crate::link::hearing::Hearing;
 use crate::link::untouched;
@@ -194,7 +195,7 @@ impl Poller {
         // Acquire: pairs with the Release of the threads that change the lists.
         self.notices.is_due()
             || self.is_settled()
-            || self.process.groups.version() != self.groups_version
+            || group::of(&self.process).version() != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
 

@@ -6,6 +6,7 @@ use super::{Lane, Poller, wake_caller, wake_for_room};
 use crate::introduce;
 use crate::introduce::Named;
 use crate::link::Link;
+use crate::link::group;
 use crate::request::Request;
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
@@ -289,12 +290,12 @@ impl Poller {
 
     /// Follows new groups and dead links.
     pub(crate) fn refresh(&mut self) {
-        let version = self.process.groups.version();
+        let version = group::of(&self.process).version();
         if version != self.groups_version {
             self.set_fenceless(false);
             self.groups_version = version;
             // A copy: counting its owners would make receivers on different CPUs write to one line.
-            self.groups = self.process.groups.all().iter().cloned().collect();
+            self.groups = group::of(&self.process).all().iter().cloned().collect();
             self.forget_groups();
             self.foreign = Foreigners::of(&self.groups);
         }

@@ -1,6 +1,7 @@
 //! How a receiver sleeps.
 
 use super::{FUTILE_MAX, FUTILE_PER_USEFUL, PAUSE_NS, Port};
+use crate::link::group;
 use crate::link::group::Group;
 use crate::poller::Poller;
 use crate::rank;
@@ -104,7 +105,7 @@ impl Port {
         // Relaxed: ordered by the fence below.
         self.followers.fetch_add(1, Ordering::Relaxed);
         let got = loop {
-            let groups = self.process.groups.all();
+            let groups = group::of(&self.process).all();
             // Acquire, and before the bells: a count seen brings the announcement before it, and
             // the free lock.
             let handed = self.handed.load(0, Ordering::Acquire);

@@ -1,6 +1,7 @@
 //! How a thread sleeps until something comes to any member of a set.
 
 use super::{WORDS_MAX, WaitSet};
+use crate::link::group;
 use crate::port::park;
 use core::sync::atomic::Ordering;
 use handfast_channel::stamped_after;
@@ -61,7 +62,7 @@ impl Place for Waiting<'_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let groups = self.0.process.groups.all();
+        let groups = group::of(&self.0.process).all();
         let in_bells = groups.iter().filter(|group| group.uid.is_some()).count();
         let words = (in_bells + 1) * self.0.ports.len();
         let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
