@@ -182,7 +182,7 @@ fn take_out(process: &Process, link: &Link) {
         process.poll.remove(pidfd);
     }
     link.row.end();
-    group::of(&process).free(&link.group, link.index);
+    group::of(process).free(&link.group, link.index);
 }
 
 /// Ends a link and forgets it. Threads that still hold it see it down.

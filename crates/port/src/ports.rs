@@ -34,9 +34,9 @@ pub(crate) fn binding(process: &Process) -> MutexGuard<'_, (), rank::Binding> {
 
 /// Takes a place for a link to come, in the trust group of `uid` or in a crowd.
 pub(crate) fn reserve(process: &Process, uid: u32) -> Result<Reserved, Resource> {
-    let version = group::of(&process).version();
-    let place = group::of(&process).reserve(uid)?;
-    if group::of(&process).version() != version {
+    let version = group::of(process).version();
+    let place = group::of(process).reserve(uid)?;
+    if group::of(process).version() != version {
         // Receivers have to sleep in the bells of a new group, too.
         rouse_all(process);
     }
@@ -46,7 +46,7 @@ pub(crate) fn reserve(process: &Process, uid: u32) -> Result<Reserved, Resource>
 /// Wakes every sleeping receiver of this process.
 pub(crate) fn rouse_all(process: &Process) {
     let ports = those(process, |_| true);
-    for group in &*group::of(&process).all() {
+    for group in &*group::of(process).all() {
         ports.iter().for_each(|port| group.rouse(port.receiver));
     }
     process.raise_sets();
@@ -58,7 +58,7 @@ pub(crate) fn rouse_all(process: &Process) {
 
 /// Wakes the receivers at `receiver`.
 pub(crate) fn rouse(process: &Process, receiver: u32) {
-    for group in &*group::of(&process).all() {
+    for group in &*group::of(process).all() {
         group.rouse(receiver);
     }
     process.raise_sets();
