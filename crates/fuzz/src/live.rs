@@ -21,6 +21,7 @@ use handfast_layout::bell;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::part::is_handle;
 use handfast_sys::memory::create_sealed;
+use handfast_sys::process::new_incarnation;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
 use server::{Answer, Server};
 use std::os::fd::AsRawFd;
@@ -176,11 +177,20 @@ pub fn welcome(bytes: &[u8]) {
         2 => create_sealed("short", 4096).expect("a memory file"),
         _ => victim.door.try_clone().expect("a descriptor"),
     };
+    // A process that says it is another is refused, so a welcome that is understood is this process's.
+    let mut bytes = bytes.to_vec();
+    if let Ok(mut welcome) = Welcome::parse(&bytes) {
+        let own = new_incarnation().expect("random bytes");
+        let of_kernel = 8;
+        welcome.incarnation[..of_kernel].copy_from_slice(&own[..of_kernel]);
+        bytes = welcome.to_bytes().to_vec();
+    }
+    let welcome = Welcome::parse(&bytes);
     let (connected, heard) = victim.connect(Answer {
-        bytes: bytes.to_vec(),
+        bytes,
         fds: kinds.iter().map(file).collect(),
     });
-    let is_linked = Welcome::parse(bytes).is_ok_and(|welcome| {
+    let is_linked = welcome.is_ok_and(|welcome| {
         let is_linked = welcome.status == Status::Linked && is_handle(welcome.handle);
         is_linked && kinds == [0, 1]
     });
