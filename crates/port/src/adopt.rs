@@ -15,6 +15,7 @@ use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::inbox;
 use crate::message::Message;
+use crate::message::Whom;
 use crate::moving::{is_unread, refuse, settle_in};
 use crate::origin::Origin;
 use crate::own::OwnRight;
@@ -35,22 +36,6 @@ use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{Errno, socket};
 use std::sync::Arc;
-
-/// The party for which rights are taken up.
-#[derive(Clone, Copy)]
-pub(crate) enum Whom<'a> {
-    /// A receiver, from a lane.
-    Receiver,
-    /// A receiver that has ended, from a lane: the rights are dropped, and a port does not even come here. A thread
-    /// that refuses messages for such receivers keeps others from being made meanwhile.
-    NoReceiver,
-    /// A caller, whose thread this is, from an answer.
-    Caller,
-    /// The process behind this link, to which an answer goes on.
-    Relay(&'a Link),
-    /// None: the rights are dropped.
-    Nobody,
-}
 
 /// Makes rights of their descriptions, in the order in which they were sent: all, or none and the rule the peer
 /// broke. One allocation, as long as the rights are not taken out. `false`, for an answer that goes on: not all

@@ -1,7 +1,7 @@
 //! Waiting for an outcome wherever it comes: in the slot that was named for it, or along the paths
 //! its reply right has gone since.
 
-use crate::adopt::{Whom, adopt, adopt_rest};
+use crate::adopt::{adopt, adopt_rest};
 use crate::call::why_dropped;
 use crate::cancel;
 use crate::cancel::{Watch, given_up};
@@ -9,6 +9,7 @@ use crate::elsewhere::{Elsewhere, HOPES};
 use crate::error::{Gone, Misuse, SendError};
 use crate::guest;
 use crate::link::Link;
+use crate::message::Whom;
 use crate::message::{Message, ReplySink};
 use crate::paths;
 use crate::paths::Path;

@@ -1,6 +1,6 @@
 //! A call in flight: looking for its reply, waiting for it, taking it.
 
-use crate::adopt::{Whom, adopt};
+use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome};
 use crate::cancel;
 use crate::cancel::{Watch, given_up};
@@ -8,6 +8,7 @@ use crate::elsewhere::HOPES;
 use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::guest;
 use crate::link::Link;
+use crate::message::Whom;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
 use crate::send::SendRight;

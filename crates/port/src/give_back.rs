@@ -1,6 +1,5 @@
 //! Giving back the rights that no thread here holds any more, and taking back those that the peer gives back.
 
-use crate::adopt::Whom;
 use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
@@ -8,6 +7,7 @@ use crate::link::Link;
 use crate::link::lanes::NOBODY;
 use crate::link::releases::GivenBack;
 use crate::message::Message;
+use crate::message::Whom;
 use crate::moving;
 use crate::paths;
 use crate::process::Process;

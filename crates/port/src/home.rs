@@ -4,9 +4,10 @@
 //! The process in the middle claims nothing: it names what was provided to it, and that process looks that up;
 //! in its lanes, where its receiver has not been yet.
 
-use crate::adopt::{Whom, to_target};
+use crate::adopt::to_target;
 use crate::introduce;
 use crate::link::Link;
+use crate::message::Whom;
 use crate::origin::Origin;
 use crate::poller::Poller;
 use crate::ports;

@@ -50,6 +50,7 @@ pub(crate) mod spread;
 mod tables;
 mod tasks;
 pub(crate) mod usage;
+pub(crate) mod wake;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
 use counters::PeerCounters;

@@ -332,3 +332,19 @@ impl core::fmt::Debug for Message {
             .finish_non_exhaustive()
     }
 }
+
+/// The party for which rights are taken up.
+#[derive(Clone, Copy)]
+pub(crate) enum Whom<'a> {
+    /// A receiver, from a lane.
+    Receiver,
+    /// A receiver that has ended, from a lane: the rights are dropped, and a port does not even come here. A thread
+    /// that refuses messages for such receivers keeps others from being made meanwhile.
+    NoReceiver,
+    /// A caller, whose thread this is, from an answer.
+    Caller,
+    /// The process behind this link, to which an answer goes on.
+    Relay(&'a Link),
+    /// None: the rights are dropped.
+    Nobody,
+}

@@ -1,6 +1,5 @@
 //! The known origin of a right, and whether two rights are one.
 
-use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
@@ -8,6 +7,7 @@ use crate::home::{GoingHome, SETTLE_NS};
 use crate::link::returns::Own;
 use crate::link::{IsAwaited, Link};
 use crate::message::Message;
+use crate::message::Whom;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;

@@ -366,7 +366,7 @@ impl ReceiveRight {
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
             (Some(poller), Some(reply)) if reply.receiver() == self.port.receiver => {
-                reply.answer_polling(bytes, poller)
+                poller.answer(reply, bytes)
             }
             // No thread polls, or the call came through another port, whose poller knows its lane.
             (_, Some(reply)) => reply.answer(Kind::Message, bytes),

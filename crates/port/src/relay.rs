@@ -1,13 +1,13 @@
 //! The vine: answers to calls that were passed on without a path come back to this process, and its
 //! keeper passes them on.
 
-use crate::adopt::Whom;
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{DomainError, SendError};
 use crate::home;
 use crate::link::held::Held;
 use crate::link::returns::Own;
 use crate::message::Message;
+use crate::message::Whom;
 use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::rank;

@@ -4,7 +4,7 @@ use crate::error::DomainError;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::passing::Party;
-use crate::poller::{Poller, wake_caller};
+use crate::link::wake::wake_caller;
 use crate::slots::SLOTS_PER_LANE;
 use handfast_channel::reply::Slot;
 use handfast_layout::counters;
@@ -15,7 +15,6 @@ use handfast_region::Memory;
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
-use handfast_sys::futex::fence_light;
 use std::sync::Arc;
 
 /// Where a call's one outcome goes.
@@ -195,30 +194,6 @@ impl ReplySlot {
             let woke = wake_caller(&self.link, slot);
             self.count(&[], woke);
         }
-    }
-
-    /// As [`Self::answer`], leaving the time of the wake-up to the rota (its rule 4).
-    #[inline(always)]
-    pub(crate) fn answer_polling(&self, bytes: &[u8], poller: &mut Poller) -> bool {
-        let (slot, region) = (self.slot(), &self.link.region.view());
-        slot.answer(region, self.generation, Kind::Message, cpu::recent(), bytes);
-        if poller.is_fenceless() {
-            // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
-            // sleeper in `fence_for_sleep` makes the processor do so.
-            fence_light();
-        } else {
-            // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
-            region.fence();
-        }
-        poller.count_answer(bytes);
-        let key = self.key as usize;
-        if !slot.is_asleep(region) {
-            poller.awake_at_reply(key);
-            return false;
-        }
-        let woke = poller.asleep_at_reply(key, &self.link, slot) && wake_caller(&self.link, slot);
-        poller.count_wake(woke);
-        woke
     }
 
     #[cold]

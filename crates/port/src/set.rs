@@ -284,7 +284,7 @@ impl WaitSet {
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {
                 let mut poller = port.port().lock();
-                if reply.answer_polling(bytes, &mut poller) {
+                if poller.answer(reply, bytes) {
                     port.port().woke_caller();
                 }
                 if let Some(received) = request.answered() {

@@ -1,12 +1,13 @@
 //! Messages for ports that have ended: refused, so that no caller waits for their outcome and the rights that
 //! came with them end.
 
-use crate::adopt::{Whom, adopt};
+use crate::adopt::adopt;
 use crate::introduce::provide;
 use crate::link::Link;
+use crate::link::wake::{wake_caller, wake_producer};
 use crate::links;
 use crate::message::Message;
-use crate::poller::{wake_caller, wake_producer};
+use crate::message::Whom;
 use crate::ports;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;

@@ -2,14 +2,50 @@
 
 use super::Poller;
 use crate::link::Link;
+use crate::link::wake::wake_caller;
 use crate::message::Message;
+use crate::reply_slot::ReplySlot;
 use crate::request::Received;
 use handfast_channel::reply::Slot;
+use handfast_layout::link::Kind;
 use handfast_proto::rota::{Key, Wake};
+use handfast_region::Memory;
 use handfast_sys::clock;
+use handfast_sys::cpu;
+use handfast_sys::futex::fence_light;
 use std::sync::Arc;
 
 impl Poller {
+    /// As [`ReplySlot::answer`], leaving the time of the wake-up to the rota (its rule 4).
+    #[inline(always)]
+    pub(crate) fn answer(&mut self, reply: &ReplySlot, bytes: &[u8]) -> bool {
+        let (slot, region) = (reply.slot(), &reply.link.region.view());
+        slot.answer(
+            region,
+            reply.generation,
+            Kind::Message,
+            cpu::recent(),
+            bytes,
+        );
+        if self.is_fenceless() {
+            // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
+            // sleeper in `fence_for_sleep` makes the processor do so.
+            fence_light();
+        } else {
+            // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
+            region.fence();
+        }
+        self.count_answer(bytes);
+        let key = reply.key as usize;
+        if !slot.is_asleep(region) {
+            self.awake_at_reply(key);
+            return false;
+        }
+        let woke = self.asleep_at_reply(key, &reply.link, slot) && wake_caller(&reply.link, slot);
+        self.count_wake(woke);
+        woke
+    }
+
     /// Keeps what is left of an answered request for the next one of its lane: allocating it, and
     /// counting references up and down, would cost more than the rest of the work.
     #[inline]

@@ -2,11 +2,10 @@
 
 use crate::link::Link;
 use crate::link::hearing::Hearing;
+use crate::link::wake::wake_producer;
 use crate::request::{Received, Seal};
 use core::sync::atomic::Ordering;
-use handfast_channel::arm;
 use handfast_channel::reply::Slot;
-use handfast_layout::control::{ControlMessage, NOBODY};
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_region::Memory;
 use handfast_ring::lane::{Consumer, Place};
@@ -130,30 +129,4 @@ pub(super) fn wake_for_room(link: &Link, place: Place) {
     if link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
         wake_producer(link, place);
     }
-}
-
-#[cold]
-pub(crate) fn wake_producer(link: &Link, place: Place) {
-    if arm::wake_producer(&link.region, place) {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
-    }
-}
-
-/// Threads that sleep for one reply: its caller, and a little more.
-const SLEEPERS_MAX: u32 = 4;
-
-/// After a reply was published: wakes its caller if it sleeps. Returns whether it did.
-#[inline]
-pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
-    let Some(how) = word::fence_then_taken(&link.region, slot.wait()) else {
-        return false;
-    };
-    handfast_channel::stamp(&link.region, slot.stamp());
-    if how == word::DESCRIPTOR {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
-    } else {
-        // Wakes the caller, and no other sleeper on a word of the peer's.
-        link.region.wake(slot.wait(), SLEEPERS_MAX);
-    }
-    true
 }

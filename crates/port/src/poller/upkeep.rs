@@ -2,11 +2,12 @@
 
 use super::bells::Foreigners;
 use super::waiting::Waiting;
-use super::{Lane, Poller, wake_caller, wake_for_room};
+use super::{Lane, Poller, wake_for_room};
 use crate::introduce;
 use crate::introduce::Named;
 use crate::link::Link;
 use crate::link::group;
+use crate::link::wake::wake_caller;
 use crate::request::Request;
 use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
