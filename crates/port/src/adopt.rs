@@ -6,7 +6,6 @@ use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
 use crate::error::RightError;
-use crate::give_back;
 use crate::home;
 use crate::introduce;
 use crate::introduce::{Named, claim, is_of_others};
@@ -286,7 +285,7 @@ fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Resul
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),
     };
-    give_back::dropped(link, process, handle, 0);
+    link.dropped(handle, 0);
     right
 }
 

@@ -4,7 +4,6 @@ use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
 use crate::link::Link;
-use crate::link::lanes::NOBODY;
 use crate::link::releases::GivenBack;
 use crate::message::Message;
 use crate::message::Whom;
@@ -17,9 +16,9 @@ use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, released, released_of};
-use handfast_layout::link::{LANES, REPLIES, SLOTS, slot_of};
-use handfast_layout::part::{is_handle, receiver_of};
-use handfast_proto::rights::{Handle, Refused, Use};
+use handfast_layout::link::{REPLIES, slot_of};
+use handfast_layout::part::is_handle;
+use handfast_proto::rights::{Handle, Refused};
 use handfast_proto::timers::Timer;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
@@ -33,56 +32,6 @@ use std::sync::Arc;
 const RELEASES_MAX: usize = 62;
 /// Releases that wait for a peer to read, beyond which no more are taken from the table.
 const OWED_MAX: usize = 4096;
-
-/// A right of this process to a port of the peer is dropped.
-#[inline]
-pub(crate) fn dropped(link: &Arc<Link>, process: &Arc<Process>, handle: Handle, lanes: u32) {
-    let is_new = match lanes {
-        0 => link.change_imports(|imports| imports.dropped(handle, &[])),
-        lanes => dropped_after(link, handle, lanes),
-    };
-    if is_new && !link.is_down() {
-        process.schedule(Timer::Releases);
-    }
-    link.drop_moved(core::iter::once(handle));
-}
-
-/// Messages have used it, the last of them in these lanes.
-#[cold]
-fn dropped_after(link: &Arc<Link>, handle: Handle, lanes: u32) -> bool {
-    let port = link.imports().port_of(handle);
-    let receiver = port.map_or(NOBODY, receiver_of);
-    let mut uses = Vec::new();
-    let mut left = lanes;
-    while left != 0 {
-        let lane = left.trailing_zeros();
-        left &= left - 1;
-        uses.extend(use_of(link, lane, receiver));
-    }
-    link.change_imports(|imports| imports.dropped(handle, &uses))
-}
-
-/// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
-/// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
-pub(crate) fn use_of(link: &Link, lane: u32, receiver: u32) -> Option<Use> {
-    let outgoing = link.lanes[lane as usize].lock();
-    let position = outgoing.producer.position();
-    // A port that has a receiver for each CPU is sent to in lanes that lead to those.
-    if outgoing.leads_to == receiver || link.has_spread() {
-        let tail = position;
-        return Some(Use { lane, tail });
-    }
-    // A message further back than a lane holds has been taken.
-    let tail = outgoing.named;
-    (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
-}
-
-/// As [`use_of`], in all lanes.
-pub(crate) fn uses_of(link: &Link, receiver: u32) -> Vec<Use> {
-    (0..LANES)
-        .filter_map(|lane| use_of(link, lane, receiver))
-        .collect()
-}
 
 /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
 pub(crate) fn give_back(link: &Link, process: &Process) -> bool {

@@ -3,7 +3,6 @@
 //! there.
 
 use crate::door;
-use crate::give_back;
 use crate::introduce::claim_freely;
 use crate::link::held::Held;
 use crate::link::redirects::{Moved, Redirect};
@@ -198,7 +197,7 @@ fn switch(
         return Switched::Done;
     };
     let switched = switch_to(process, &moved, (link, name, old_port), with);
-    give_back::dropped(link, process, name, 0);
+    link.dropped(name, 0);
     switched
 }
 
@@ -262,7 +261,7 @@ fn switch_to(
     link.move_deaths(old_port, (with, new_port));
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
-    let uses = give_back::uses_of(link, receiver);
+    let uses = link.uses_of(receiver);
     if link.imports().moved(name, &uses) {
         process.schedule(Timer::Releases);
     }

@@ -1,7 +1,6 @@
 //! How long the exporter has to know a right: until its last copy is dropped, and what was sent with it has been taken.
 
 use super::SendRight;
-use crate::give_back;
 use crate::link::Link;
 use crate::origin::Origin;
 use core::sync::atomic::Ordering;
@@ -57,7 +56,7 @@ impl Drop for SendRight {
         }
         // Relaxed: threads that used it have let go of it.
         let lanes = self.used.load(Ordering::Relaxed);
-        give_back::dropped(&self.link, self.process(), self.handle, lanes);
+        self.link.dropped(self.handle, lanes);
     }
 }
 
