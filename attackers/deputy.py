@@ -1,7 +1,7 @@
 """A server that is to hurt others on this user's word: it is given rights to ports of another server that do not exist, or that are
 said to have moved there. It claims each at that server, by its own link, which it uses for all its clients.
 
-Words: the server's name, the other server's name, and `kept`, `used` or `moved`.
+Words: the server's name, the other server's name, and one of `kept`, `used`, `moved`, `lanes`, `thin`, `pass`, `many`, `calls`.
 """
 
 import os
@@ -35,9 +35,9 @@ def unread(link):
         return True
 
 
-def third(link, other, number):
-    """Units of four rights to the other server's port, by numbers that nobody has provided."""
-    identity, pid, port = other.welcome.incarnation, peer_pid(other), other.welcome.port
+def third(other, number, port=None):
+    """Units of four rights to the other server's port, or another, by numbers that nobody has provided."""
+    identity, pid, port = other.welcome.incarnation, peer_pid(other), port or other.welcome.port
     units = []
     for step in range(4):
         units += wire.part_third(1 << 31, 256, port, identity, (number + step) | OF_MOVED, pid)
@@ -54,6 +54,27 @@ def moved(link, other, number):
     link.control(MOVED, struct.pack("<IIQ", handle, other.welcome.port, number | OF_MOVED) + home)
 
 
+def many(link, other, number):
+    """Gives the server 64 rights, and says of all that they have moved. How many."""
+    handles = [1 << 31 | (number + step) % 60000 for step in range(64)]
+    for first in range(0, 64, 4):
+        units = []
+        for handle in handles[first : first + 4]:
+            units += wire.words16(1, handle, 0x100, 0)
+        while not link.post(b"keep all", units):
+            time.sleep(0.0005)
+            if unread(link):
+                return 0
+    time.sleep(0.002)
+    home = other.welcome.incarnation + struct.pack("<I", peer_pid(other))
+    for handle in handles:
+        while not link.control(MOVED, struct.pack("<IIQ", handle, other.welcome.port, handle | OF_MOVED) + home):
+            time.sleep(0.0005)
+            if unread(link):
+                return 0
+    return 64
+
+
 def main():
     name, other_name, how = sys.argv[1], sys.argv[2], sys.argv[3]
     # One process for both, as which it is not taken for one that has ended.
@@ -66,12 +87,34 @@ def main():
     while not wire.is_told():
         if how == "kept":
             if sent < MESSAGES:
-                sent += link.post(b"keep", third(link, other, number))
+                sent += link.post(b"keep", third(other, number))
             else:
                 time.sleep(0.01)
         elif how == "used":
-            sent += link.post(b"use", third(link, other, number))
+            sent += link.post(b"use", third(other, number))
             time.sleep(0.005)
+        elif how == "lanes":
+            sent += link.post(b"use", third(other, number, 0x100 | sent % 64))
+            time.sleep(0.005)
+        elif how == "thin":
+            moved(link, other, number)
+            sent += link.post(b"thin", [])
+            time.sleep(0.005)
+        elif how == "pass":
+            moved(link, other, number)
+            link.use(sent % 16)
+            sent += link.post(b"pass", [], wire.CALL, 0, sent % 16, 1 + sent // 16)
+            time.sleep(0.005)
+        elif how == "many":
+            sent += many(link, other, number)
+            number += 60
+        elif how == "calls":
+            # In lanes of this process, for as long as there are slots.
+            if sent < 256:
+                link.use(sent)
+                sent += link.post(b"hold", [], wire.CALL, sent // 16, sent, 1)
+            else:
+                time.sleep(0.01)
         else:
             moved(link, other, number)
             sent += link.post(b"use", [])

@@ -67,10 +67,7 @@ pub(crate) fn adopt_here(
         if rights.capacity() == 0 {
             *rights = Vec::with_capacity(1);
         }
-        // Made where it is to be: a right is large, and stored by words.
-        rights.extend(core::iter::once_with(|| {
-            Right::Send(imported(process, link, named))
-        }));
+        rights.push(Right::Send(imported(process, link, named)));
         return Ok(true);
     }
     adopt_rest(process, link, message, whom)

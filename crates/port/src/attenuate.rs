@@ -25,7 +25,8 @@ impl SendRight {
     /// message, and a system call if the receiver sleeps.
     ///
     /// # Errors
-    /// [`SendError::Full`] without room in the queue, or when 256 such rights, and reply rights, that the peer has
+    /// [`SendError::Full`] without room in the queue, before a port that has moved on the word of another user's process is known to
+    /// be at its new home, or when 256 such rights, and reply rights, that the peer has
     /// not answered yet are under way. [`RightError::Indirect`] for a right that goes through another process.
     /// [`SendError::Gone`].
     pub fn attenuate(&self, mask: u16) -> Result<Self, SendError> {
@@ -36,6 +37,10 @@ impl SendRight {
         let this = self.best();
         if let Some(failure) = this.link().failure(this.port()) {
             return Err(failure);
+        }
+        if this.is_held() {
+            // Its port has moved on the word of another user, and the new home has not confirmed that.
+            return Err(SendError::Full);
         }
         if this.is_revoked() {
             return Err(SendError::Gone(Gone::Right));

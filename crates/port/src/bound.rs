@@ -11,6 +11,7 @@ use crate::process::{Process, token};
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::rendezvous::{self, SocketFile};
+use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::part::Bound as BoundName;
@@ -46,6 +47,10 @@ enum By {
 /// Connections to names that have come with their ports, and those ports.
 #[derive(Default)]
 struct Accepted(Mutex<Vec<(Arc<Port>, Foreign)>, rank::Accepted>);
+
+impl Table for Accepted {
+    const WHICH: Which = Which::Accepted;
+}
 
 /// The connections that wait for the keeper.
 pub(crate) fn accepted(

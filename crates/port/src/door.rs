@@ -24,6 +24,7 @@ use crate::rank;
 use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;
+use crate::tables::{Table, Which};
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
@@ -61,6 +62,10 @@ const AWAITED_MAX: usize = 256;
 
 #[derive(Default)]
 struct DoorsTable(Mutex<Doors, rank::Doors>);
+
+impl Table for DoorsTable {
+    const WHICH: Which = Which::Doors;
+}
 
 /// A process's part in letting strangers in.
 #[derive(Default)]
@@ -167,7 +172,7 @@ fn ask_where(process: &Process, upgrade: &Arc<Upgrade>, port: u32) {
 }
 
 /// Charges one more waiter to the user of `link`'s peer; `None` when the user has too many.
-fn charge_stranger(process: &Process, link: &Link) -> Option<Charge> {
+pub(crate) fn charge_stranger(process: &Process, link: &Link) -> Option<Charge> {
     let charged = process.users.charge(link.peer.uid, Quota::Strangers, 1);
     charged.ok()
 }

@@ -3,6 +3,7 @@
 use crate::link::Link;
 use crate::process::Process;
 use crate::rank;
+use crate::tables::{Table, Which};
 use crate::turns::Turns;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::socket::Peer;
@@ -17,6 +18,10 @@ struct Links {
     ended: Mutex<Vec<Weak<Link>>, rank::Ended>,
     /// See [`connecting`].
     connecting: Turns<Peer>,
+}
+
+impl Table for Links {
+    const WHICH: Which = Which::Links;
 }
 
 /// The links that have not ended, each at a place of its own.

@@ -19,6 +19,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use crate::served::Shortcut;
+use crate::tables::{Table, Which};
 use crate::unused;
 use crate::users::Foreign;
 use core::sync::atomic::Ordering;
@@ -42,6 +43,10 @@ const TRIES_MAX: u32 = 64;
 /// The links of a process with itself: the connecting ends, by receiver.
 #[derive(Default)]
 struct Loops(Mutex<Vec<Weak<Link>>, rank::Loops>);
+
+impl Table for Loops {
+    const WHICH: Which = Which::Loops;
+}
 
 fn loops(process: &Process) -> MutexGuard<'_, Vec<Weak<Link>>, rank::Loops> {
     process.tables.get::<Loops>().0.lock()

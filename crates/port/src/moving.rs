@@ -23,6 +23,7 @@ use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::tables::{Table, Which};
 use crate::unused;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -43,6 +44,10 @@ pub(crate) mod home;
 struct Moves {
     leaving: Mutex<Leaving, rank::Leaving>,
     left: Condvar,
+}
+
+impl Table for Moves {
+    const WHICH: Which = Which::Moves;
 }
 
 fn moves(process: &Process) -> &Moves {

@@ -122,7 +122,7 @@ impl Origin {
             return Ok(handle);
         };
         let (users, user) = (home.socket.users(), home.peer.uid);
-        let limit_ns = match users.is_patient(user) {
+        let limit_ns = match users.is_patient(user, home.identity()) {
             true => SETTLE_NS,
             false => SETTLE_AGAIN_NS,
         };
@@ -135,7 +135,7 @@ impl Origin {
                 return Err(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
-                users.lose_patience(user);
+                users.lose_patience(user, home.identity());
                 return Err(RightError::Unsettled);
             }
             clock::nap();
@@ -173,6 +173,16 @@ impl SendRight {
     /// Whether nothing is sent by it before the exporter has confirmed it.
     pub(crate) fn is_held(&self) -> bool {
         matches!(self.origin(), Origin::Claimed(claimed) if claimed.is_held())
+    }
+
+    /// A right that is not held any more posts at once from now on.
+    #[inline]
+    pub(crate) fn posts_at_once(&self) {
+        if let Origin::Claimed(claimed) = self.origin()
+            && claimed.is_on_word
+        {
+            self.post_to_receiver();
+        }
     }
 
     /// Whether the exporter has confirmed it.

@@ -5,7 +5,7 @@ use crate::describe::Load;
 use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::link::held::Held;
-use crate::link::returns::Own;
+use crate::link::returns::{For, Own};
 use crate::message::Message;
 use crate::paths;
 use crate::ports;
@@ -354,7 +354,10 @@ impl Passed {
             }
             Way::Vine(_) => {
                 let limit = REPLIES;
-                let own = Own::take(to).ok_or(RightError::Returns { limit })?;
+                let caller = slot.link.peer.uid;
+                let of_other = caller != 0 && caller != handfast_sys::process::uid();
+                let own = Own::take_for(to, of_other.then_some(For::Call(caller)));
+                let own = own.ok_or(RightError::Returns { limit })?;
                 Relay::announce(&own);
                 Self::Vine(own)
             }

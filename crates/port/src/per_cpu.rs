@@ -19,6 +19,7 @@ use crate::receive::{self, ReceiveRight};
 use crate::request::{Received, Request};
 use crate::revoke::Holder;
 use crate::spread::message;
+use crate::tables::{Table, Which};
 use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
@@ -147,6 +148,10 @@ struct Bell {
 /// The ports of a process that are served on every CPU.
 #[derive(Default)]
 pub(crate) struct Servers(Mutex<Vec<Known>, rank::Servers>);
+
+impl Table for Servers {
+    const WHICH: Which = Which::Servers;
+}
 
 struct Known {
     /// The announcement to peers.

@@ -6,6 +6,7 @@ use crate::link::group::Reserved;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
+use crate::tables::{Table, Which};
 use crate::unbound;
 use crate::waits;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +22,10 @@ struct Ports {
     binding: Mutex<(), rank::Binding>,
     /// The generation of the last one.
     generation: AtomicU32,
+}
+
+impl Table for Ports {
+    const WHICH: Which = Which::Ports;
 }
 
 fn of(process: &Process) -> &Ports {

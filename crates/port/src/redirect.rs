@@ -11,7 +11,9 @@ use crate::loops;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
+use crate::tables::{Table, Which};
 use crate::unused;
+use crate::users::Charge;
 use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};
@@ -25,19 +27,29 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
 use handfast_sys::lock::OwnedGuard;
 use handfast_sys::sync::{Mutex, MutexGuard};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 /// Switches of rights to ports that have moved: one at a time, and those to be tried again.
 #[derive(Default)]
 struct Switches {
     one: Mutex<(), rank::Switching>,
-    later: Mutex<Vec<Later>, rank::Switches>,
+    later: Mutex<VecDeque<Later>, rank::Switches>,
 }
+
+impl Table for Switches {
+    const WHICH: Which = Which::Switches;
+}
+
+/// Switches that are tried at one look.
+const SWITCHES_AT_ONCE: usize = 64;
 
 /// A switch that has found no room.
 struct Later {
     link: Weak<Link>,
     name: Handle,
+    /// To the user on whose word the port has moved.
+    _charge: Charge,
 }
 
 /// The right that a right has become.
@@ -139,12 +151,19 @@ fn switch_later(process: &Process, link: &Arc<Link>, name: Handle) {
     process.schedule(Timer::Switches);
 }
 
+/// Where the user has too many of them, the right goes on by the old home.
 fn put_off(process: &Process, link: &Arc<Link>, name: Handle) {
-    let link = Arc::downgrade(link);
-    switches(process).push(Later { link, name });
+    let Some(charge) = door::charge_stranger(process, link) else {
+        return;
+    };
+    switches(process).push_back(Later {
+        link: Arc::downgrade(link),
+        name,
+        _charge: charge,
+    });
 }
 
-fn switches(process: &Process) -> MutexGuard<'_, Vec<Later>, rank::Switches> {
+fn switches(process: &Process) -> MutexGuard<'_, VecDeque<Later>, rank::Switches> {
     process.tables.get::<Switches>().later.lock()
 }
 
@@ -157,8 +176,18 @@ pub(crate) fn end_all(process: &Process) {
 
 /// Keeper: once more for those that found no room. Returns whether there are some left.
 pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
-    let later = core::mem::take(&mut *switches(process));
-    for Later { link, name } in later {
+    // The others at the next look: the control thread has others to look after.
+    let later: Vec<_> = {
+        let mut switches = switches(process);
+        let count = switches.len().min(SWITCHES_AT_ONCE);
+        switches.drain(..count).collect()
+    };
+    for Later {
+        link,
+        name,
+        _charge,
+    } in later
+    {
         let Some(link) = link.upgrade().filter(|link| !link.is_down()) else {
             continue;
         };

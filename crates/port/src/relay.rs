@@ -11,6 +11,7 @@ use crate::message::Whom;
 use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::rank;
+use crate::tables::{Table, Which};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_proto::timers::Timer;
@@ -165,6 +166,10 @@ impl Relay {
 
 #[derive(Default)]
 struct RelaysTable(Mutex<Relays, rank::Relays>);
+
+impl Table for RelaysTable {
+    const WHICH: Which = Which::Relays;
+}
 
 /// The relays of a process.
 #[derive(Default)]

@@ -56,7 +56,8 @@ mod waiting;
 pub struct SendRight {
     link: Arc<Link>,
     receiver: u32,
-    /// The receiver whose lanes it posts to; none once there is one for each CPU.
+    /// The receiver whose lanes it posts to at once; none once there is one for each CPU, and before a right on the word of another user
+    /// is confirmed.
     posts_to: AtomicU32,
     /// CPU on which the receiver last answered; a hint.
     peer_cpu: AtomicU32,

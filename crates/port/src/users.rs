@@ -22,6 +22,9 @@ use in_flight::InFlight;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The process whose word is waited for.
+pub(crate) type Of = [u8; 20];
+
 /// One in so many descriptors is left to the application.
 const APPLICATION_SHARE: u64 = 8;
 /// Control messages that wait, in bytes, of all users.
@@ -50,7 +53,7 @@ pub(crate) struct Users {
 struct State {
     table: Table,
     /// Users whose processes have kept this one waiting in vain, and until when that counts.
-    impatient: HashMap<u32, u64>,
+    impatient: HashMap<(u32, Of), u64>,
     in_flight: InFlight,
     closing: HashMap<u32, Closing>,
 }
@@ -109,18 +112,19 @@ impl Users {
         }
     }
 
-    /// Whether processes of the user may keep a thread waiting: not for a while after one has done so in vain.
-    pub(crate) fn is_patient(&self, user: u32) -> bool {
-        let until_ns = self.state().impatient.get(&user).copied();
+    /// Whether processes of the user may keep a thread waiting for the word of this process: not for a while after one has done so in
+    /// vain.
+    pub(crate) fn is_patient(&self, user: u32, of: Of) -> bool {
+        let until_ns = self.state().impatient.get(&(user, of)).copied();
         until_ns.is_none_or(|until_ns| until_ns <= clock::now_ns())
     }
 
     /// Notes that a user has kept this process waiting in vain.
-    pub(crate) fn lose_patience(&self, user: u32) {
+    pub(crate) fn lose_patience(&self, user: u32, of: Of) {
         let mut state = self.state();
         let now_ns = clock::now_ns();
         state.impatient.retain(|_, until_ns| *until_ns > now_ns);
-        state.impatient.insert(user, now_ns + IMPATIENT_NS);
+        state.impatient.insert((user, of), now_ns + IMPATIENT_NS);
     }
 
     /// The limit of one user.

@@ -17,6 +17,7 @@ use crate::request::Request;
 use crate::right::{Returned, Right};
 use crate::room::Waiting;
 use crate::send::SendRight;
+use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -68,6 +69,10 @@ pub(crate) fn of(process: &Process) -> &Vines {
 /// A process's vine, made when it is first needed.
 #[derive(Default)]
 pub(crate) struct Vines(Mutex<Option<Arc<Vine>>, rank::Vines>);
+
+impl Table for Vines {
+    const WHICH: Which = Which::Vines;
+}
 
 impl Vines {
     /// The vine, if there is one.

@@ -93,21 +93,23 @@ impl Upgrade {
         (is_next && (!self.is_on_word || direct.is_confirmed())).then_some(direct)
     }
 
+    /// Whether the exporter's word is awaited, and a message may go directly once it has come.
+    pub(crate) fn is_held(&self) -> bool {
+        let direct = self.direct.get();
+        // Relaxed: as in `goes`.
+        direct.is_some_and(SendRight::is_held) && self.under_way.load(Ordering::Relaxed) == 0
+    }
+
     /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately.
     pub(crate) fn await_word(&self) {
-        let Some(direct) = self.direct.get() else {
-            return;
-        };
-        // Relaxed: as in `goes`.
-        let is_awaited = || direct.is_held() && self.under_way.load(Ordering::Relaxed) == 0;
         let (users, user) = (&self.process.users, self.introducer.peer.uid);
-        if !self.is_on_word || !is_awaited() || !users.is_patient(user) {
+        if !self.is_on_word || !self.is_held() || !users.is_patient(user, self.exporter) {
             return;
         }
         let until_ns = clock::now_ns() + WORD_NS;
-        while is_awaited() {
+        while self.is_held() {
             if clock::now_ns() >= until_ns {
-                return users.lose_patience(user);
+                return users.lose_patience(user, self.exporter);
             }
             clock::nap();
         }

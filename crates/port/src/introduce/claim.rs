@@ -3,7 +3,7 @@
 use crate::attenuate;
 use crate::introduce::provide;
 use crate::link::Link;
-use crate::link::returns::Own;
+use crate::link::returns::{For, Own};
 use crate::origin::{Claimed, Origin};
 use crate::process::Process;
 use crate::request::Seal;
@@ -21,9 +21,12 @@ pub(crate) fn claim(
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
-    let lane = link.lane_to_claim(receiver, by.serial)?;
-    let of = is_of_others(by).then_some(by.peer.uid);
-    claim_as(process, link, (port, 0, lane, of), claim_of(by, number))
+    if is_of_others(by) {
+        return claim_on_word(process, link, port, (by, number));
+    }
+    let lane = link.lane_to_claim(receiver, by.serial.into())?;
+    let at = (lane, receiver);
+    claim_as(process, link, (port, 0, at, None), claim_of(by, number))
 }
 
 /// As [`claim`], of a right that is used here, or to a port that has moved: for that any lane may be taken.
@@ -33,10 +36,30 @@ pub(crate) fn claim_freely(
     port: u32,
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
+    if is_of_others(by) {
+        return claim_on_word(process, link, port, (by, number));
+    }
     // The keeper asks, for other threads.
-    let lane = link.any_lane(receiver_of(port))?;
-    let of = is_of_others(by).then_some(by.peer.uid);
-    claim_as(process, link, (port, 0, lane, of), claim_of(by, number))
+    let receiver = receiver_of(port);
+    let at = (link.any_lane(receiver)?, receiver);
+    claim_as(process, link, (port, 0, at, None), claim_of(by, number))
+}
+
+/// As [`claim`], on the word of another user.
+fn claim_on_word(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    port: u32,
+    (by, number): (&Link, u64),
+) -> Option<SendRight> {
+    let user = by.peer.uid;
+    let at = link.lane_to_claim_on_word(receiver_of(port), user)?;
+    claim_as(
+        process,
+        link,
+        (port, 0, at, Some(user)),
+        claim_of(by, number),
+    )
 }
 
 /// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which an
@@ -84,20 +107,20 @@ pub(crate) fn claim_by(
     (by, port): (u32, u32),
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
-    let lane = link.lane(receiver_of(port))?;
-    claim_as(process, link, (port, by, lane, None), said)
+    let receiver = receiver_of(port);
+    let at = (link.lane(receiver)?, receiver);
+    claim_as(process, link, (port, by, at, None), said)
 }
 
 fn claim_as(
     process: &Arc<Process>,
     link: &Arc<Link>,
-    (port, by, lane, of): (u32, u32, u32, Option<u32>),
+    (port, by, (lane, receiver), of): (u32, u32, (u32, u32), Option<u32>),
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
-    let receiver = receiver_of(port);
-    let own = Own::take_on_word(link, of).or_else(|| {
+    let own = Own::take_for(link, of.map(For::Claim)).or_else(|| {
         attenuate::hear_claims(link);
-        Own::take_on_word(link, of)
+        Own::take_for(link, of.map(For::Claim))
     })?;
     let Ok(word) = link.change_imports(|imports| imports.claim(port)) else {
         own.free();
@@ -114,6 +137,9 @@ fn claim_as(
     super::tests::between();
     let waiting = process.defaults.waiting;
     let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
+    if of.is_some() {
+        right.posts_to_nobody();
+    }
     right.uses(lane);
     let claimed = Arc::new(Claimed::new(process, own, of.is_some()));
     attenuate::awaits(link, &claimed);

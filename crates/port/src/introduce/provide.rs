@@ -41,6 +41,9 @@ impl Provided {
     pub(crate) fn say_as(number: u64, right: &SendRight, to: &Link) -> Option<Self> {
         let recipient = to.identity();
         let said = LaneControl::Provide { number, recipient };
+        if right.is_held() {
+            return None;
+        }
         let exporter = right.link();
         // Claims come to this one of all the receivers that are sent to.
         let receiver = receiver_of(right.port());

@@ -10,6 +10,7 @@ use crate::link::Link;
 use crate::link::hearing::Hearing;
 use crate::process::Process;
 use crate::rank;
+use crate::tables::{Table, Which};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
 use handfast_region::{Memory, Region, Tally};
@@ -213,6 +214,10 @@ pub(crate) struct Groups {
 /// The trust groups of a process, once it has begun.
 #[derive(Default)]
 struct OfProcess(OnceLock<Arc<Groups>>);
+
+impl Table for OfProcess {
+    const WHICH: Which = Which::Groups;
+}
 
 /// A process begins, with the group of its own user.
 pub(crate) fn begin(process: &Process) -> Result<(), Resource> {

@@ -41,7 +41,7 @@ pub(crate) struct LaneMap {
     lanes: Box<[AtomicU8]>,
     free: Mutex<Free, rank::LaneMap>,
     /// Which introducers lanes were taken for, and those lanes.
-    introduced: Mutex<Vec<(u32, u32)>, rank::IntroducedLanes>,
+    introduced: Mutex<Vec<(u64, u32)>, rank::IntroducedLanes>,
     /// Receivers whose ports have moved, and whose former lanes belong to others now: messages that came in those lanes
     /// may be on their way to the new homes. A bit each.
     passing: AtomicU64,
@@ -145,7 +145,7 @@ impl LaneMap {
         self.free.lock()
     }
 
-    fn introduced(&self) -> MutexGuard<'_, Vec<(u32, u32)>, rank::IntroducedLanes> {
+    fn introduced(&self) -> MutexGuard<'_, Vec<(u64, u32)>, rank::IntroducedLanes> {
         self.introduced.lock()
     }
 
@@ -257,10 +257,10 @@ impl Link {
         }
     }
 
-    /// A lane to claim a right to a port of `receiver` in, introduced by the process with this serial: this thread's
+    /// A lane to claim a right to a port of `receiver` in, introduced by the process, or user, of this number: this thread's
     /// lane, or any that leads there. A new lane is taken for few receivers of each introducer, so that enough stay
     /// for this process: an introducer may name any port.
-    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u32) -> Option<u32> {
+    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u64) -> Option<u32> {
         let mut introduced = self.map.introduced();
         if let Some(lane) = self.map.given(receiver) {
             return Some(lane);
@@ -274,6 +274,20 @@ impl Link {
         let lane = self.lane(receiver)?;
         introduced.push((introducer, lane));
         Some(lane)
+    }
+
+    /// A lane, and the receiver it leads to, for a claim on the word of this user, by which nothing is sent before it is answered:
+    /// so it may go to any receiver. Only where no lane leads anywhere, one is taken, of which a user has few.
+    pub(crate) fn lane_to_claim_on_word(&self, receiver: u32, user: u32) -> Option<(u32, u32)> {
+        if let Some(lane) = self.map.given(receiver) {
+            return Some((lane, receiver));
+        }
+        let any = (0..LANES).find_map(|lane| Some((lane, self.map.receiver_of(lane)?)));
+        any.or_else(|| {
+            // No process has such a number.
+            let of_user = 1 << 32 | u64::from(user);
+            Some((self.lane_to_claim(receiver, of_user)?, receiver))
+        })
     }
 
     /// As [`Self::lane`], or any that leads there: for a statement made once, in no order with others.

@@ -12,6 +12,10 @@ use std::sync::Arc;
 /// users: a peer that is told of rights that do not exist waits in vain for each, and needs slots for what else it does.
 const CLAIMS_OF_USER_MAX: usize = 16;
 const CLAIMS_OF_OTHERS_MAX: usize = REPLIES as usize / 4;
+/// Slots in which answers to calls of one other user are awaited that were passed on; and beyond that number in all, of one that has
+/// more than a few.
+const CALLS_OF_USER_MAX: usize = REPLIES as usize * 3 / 4;
+const FEW: usize = REPLIES as usize / 32;
 
 /// The state of a link's own set of return slots, and the wait words in which threads sleep.
 #[derive(Default)]
@@ -32,8 +36,17 @@ pub(crate) struct Returns {
 struct Used {
     generation: u32,
     is_awaited: bool,
-    /// The user on whose word something is claimed, if another than this process's, until the slot is free.
-    of: Option<u32>,
+    /// The use of it for another user than this process's, until the slot is free.
+    of: Option<For>,
+}
+
+/// A use of a slot for another user than this process's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// Something is claimed on the user's word.
+    Claim(u32),
+    /// A call of the user's was passed on.
+    Call(u32),
 }
 
 impl Returns {
@@ -46,20 +59,28 @@ impl Returns {
         self.take_free(None)
     }
 
-    /// As [`Self::take`], for a claim on the word of another user; `None` where too many of those are not answered.
+    /// As [`Self::take`], for another user; `None` where too many of the user's are not answered.
     pub(crate) fn take_for(
         &mut self,
-        user: u32,
+        whom: For,
         is_answered: impl Fn(u32, u32) -> bool,
     ) -> Option<(u32, u32)> {
         self.free_answered(is_answered);
-        let of_others = || self.used.iter().filter_map(|used| used.of);
-        let of_user = of_others().filter(|of| *of == user).count();
-        let has_too_many =
-            of_user >= CLAIMS_OF_USER_MAX || of_others().count() >= CLAIMS_OF_OTHERS_MAX;
+        let used = || self.used.iter().filter_map(|used| used.of);
+        let of_user = used().filter(|of| *of == whom).count();
+        let has_too_many = match whom {
+            For::Claim(_) => {
+                let claims = used().filter(|of| matches!(of, For::Claim(_)));
+                of_user >= CLAIMS_OF_USER_MAX || claims.count() >= CLAIMS_OF_OTHERS_MAX
+            }
+            For::Call(_) => {
+                let in_use = self.used.len() - self.free.len();
+                of_user >= CALLS_OF_USER_MAX || of_user >= FEW && in_use >= CALLS_OF_USER_MAX
+            }
+        };
         match has_too_many {
             true => None,
-            false => self.take_free(Some(user)),
+            false => self.take_free(Some(whom)),
         }
     }
 
@@ -82,7 +103,7 @@ impl Returns {
         free.extend(forsaken.extract_if(.., has_come));
     }
 
-    fn take_free(&mut self, of: Option<u32>) -> Option<(u32, u32)> {
+    fn take_free(&mut self, of: Option<For>) -> Option<(u32, u32)> {
         let place = match self.free.pop() {
             Some(place) => place as usize,
             None if self.used.len() < REPLIES as usize => {
@@ -177,17 +198,17 @@ pub(crate) struct Own {
 
 impl Own {
     pub(crate) fn take(link: &Arc<Link>) -> Option<Self> {
-        Self::take_on_word(link, None)
+        Self::take_for(link, None)
     }
 
-    /// As [`Self::take`], for a claim on the word of this user, if that is another than this process's.
-    pub(crate) fn take_on_word(link: &Arc<Link>, of: Option<u32>) -> Option<Self> {
+    /// As [`Self::take`], for another user than this process's, if so.
+    pub(crate) fn take_for(link: &Arc<Link>, whom: Option<For>) -> Option<Self> {
         let is_answered =
             |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
         let mut returns = link.returns();
-        let (index, generation) = match of {
+        let (index, generation) = match whom {
             None => returns.take(is_answered),
-            Some(user) => returns.take_for(user, is_answered),
+            Some(whom) => returns.take_for(whom, is_answered),
         }?;
         drop(returns);
         if link.region.makes_pages() {
@@ -253,20 +274,42 @@ mod tests {
         let mut returns = Returns::default();
         let nothing = |_, _| false;
         for user in 0..10 {
-            let claims = (0..100).filter(|_| returns.take_for(user, nothing).is_some());
+            let claims = (0..100).filter(|_| returns.take_for(For::Claim(user), nothing).is_some());
             let left = CLAIMS_OF_OTHERS_MAX.saturating_sub(user as usize * CLAIMS_OF_USER_MAX);
             assert_eq!(claims.count(), left.min(CLAIMS_OF_USER_MAX), "{user}");
         }
         // Given up, they count until they are answered.
         let of_first = slot_of(OWN_SET, 3);
         returns.forsake(of_first);
-        assert_eq!(returns.take_for(11, nothing), None);
+        assert_eq!(returns.take_for(For::Claim(11), nothing), None);
         let is_answered = |index, generation| (index, generation) == (of_first, 1);
-        assert_eq!(returns.take_for(11, is_answered), Some((of_first, 2)));
-        assert_eq!(returns.take_for(12, nothing), None);
+        assert_eq!(
+            returns.take_for(For::Claim(11), is_answered),
+            Some((of_first, 2))
+        );
+        assert_eq!(returns.take_for(For::Claim(12), nothing), None);
         returns.free(of_first);
-        assert_eq!(returns.take_for(12, nothing), Some((of_first, 3)));
+        assert_eq!(
+            returns.take_for(For::Claim(12), nothing),
+            Some((of_first, 3))
+        );
         let others = (0..).take_while(|_| returns.take(nothing).is_some());
         assert_eq!(others.count(), REPLIES as usize - CLAIMS_OF_OTHERS_MAX);
+    }
+
+    /// Calls of one user that were passed on, and not answered, took all slots: calls of others were not passed on any more.
+    #[test]
+    fn calls_of_other_users_leave_slots_to_others() {
+        let mut returns = Returns::default();
+        let nothing = |_, _| false;
+        let mut taken = |user, count: usize| {
+            let calls = (0..count).filter(|_| returns.take_for(For::Call(user), nothing).is_some());
+            calls.count()
+        };
+        assert_eq!(taken(1, 300), CALLS_OF_USER_MAX);
+        assert_eq!(taken(2, 300), FEW);
+        assert_eq!(taken(3, 1), 1);
+        let own = (0..).take_while(|_| returns.take(nothing).is_some());
+        assert_eq!(own.count(), REPLIES as usize - CALLS_OF_USER_MAX - FEW - 1);
     }
 }

@@ -5,6 +5,7 @@ use super::caller::Root;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::rank;
+use crate::tables::{Table, Which};
 use handfast_layout::link::OWN_SET;
 use handfast_proto::paths::{PARTIES_MAX, Paths, Source};
 use handfast_sys::sync::Mutex;
@@ -96,3 +97,7 @@ pub(super) const WANTED_MAX: usize = 2 * PARTIES_MAX;
 
 #[derive(Default)]
 pub(super) struct CallersTable(pub(super) Mutex<Callers, rank::Callers>);
+
+impl Table for CallersTable {
+    const WHICH: Which = Which::Callers;
+}

@@ -50,6 +50,14 @@ impl SendRight {
         waiting: Waiting,
     ) -> Result<Posted<'_>, SendError> {
         self.await_word(waiting);
+        if load.has_blocks() {
+            // Which nobody passes on.
+            while let Origin::Vine(Some(upgrade)) = &self.origin
+                && upgrade.is_held()
+            {
+                self.wait_for_slot(waiting)?;
+            }
+        }
         let mut described = Described::new();
         let with = (&*load, &mut described);
         let (right, (ticket, lane, trouble)) =
@@ -72,8 +80,7 @@ impl SendRight {
         let mut lane_wait = LaneWait::default();
         let (mut way, mut paused_ns) = (Way::Gone, None);
         loop {
-            let Some(lane) = self.link.lane(self.receiver) else {
-                lane_wait.wait(self, waiting)?;
+            let Some(lane) = self.take_lane(&mut lane_wait, waiting)? else {
                 continue;
             };
             // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
@@ -129,6 +136,24 @@ impl SendRight {
         }
     }
 
+    /// This thread's lane. Or waits, and returns none: for one, or for the new home of a port that has moved on the word of another
+    /// user, which may have no such receiver.
+    #[inline(always)]
+    fn take_lane<'a>(
+        &'a self,
+        wait: &mut LaneWait<'a>,
+        waiting: Waiting,
+    ) -> Result<Option<u32>, SendError> {
+        if self.is_held() {
+            return self.wait_for_slot(waiting).map(|()| None);
+        }
+        self.posts_at_once();
+        match self.link.lane(self.receiver) {
+            None => wait.wait(self, waiting).map(|()| None),
+            lane => Ok(lane),
+        }
+    }
+
     /// A message has gone through another process, if this right leads there.
     #[inline(always)]
     fn goes_by_vine(&self) {
@@ -154,8 +179,7 @@ impl SendRight {
         Ok(())
     }
 
-    /// Describes the rights of a message. Or waits, and returns `false`: for room for the descriptors that go ahead of it, or for the
-    /// new home of a port that has moved on the word of another user.
+    /// Describes the rights of a message, or waits for room for the descriptors that go ahead of it, and returns `false`.
     #[inline(always)]
     fn describe(
         &self,
@@ -163,9 +187,6 @@ impl SendRight {
         load: &Load,
         waiting: Waiting,
     ) -> Result<bool, SendError> {
-        if self.is_held() {
-            return self.wait_for_slot(waiting).map(|()| false);
-        }
         match described.describe(self.process(), &self.link, load) {
             Ok(()) => Ok(true),
             Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| false),

@@ -87,6 +87,21 @@ impl SendRight {
         spread.right(place.unwrap_or_default()).unwrap_or(self)
     }
 
+    /// No lane is taken for it, by which nothing is to be sent yet.
+    pub(crate) fn posts_to_nobody(&self) {
+        // Relaxed: no other thread has the right yet.
+        self.posts_to.store(NOBODY, Ordering::Relaxed);
+    }
+
+    /// The lanes of its receiver, unless its port has one for each CPU.
+    #[cold]
+    pub(crate) fn post_to_receiver(&self) {
+        if self.spread().is_none() {
+            // Relaxed: a number; the lanes themselves are behind locks.
+            self.posts_to.store(self.receiver, Ordering::Relaxed);
+        }
+    }
+
     fn key(&self) -> u64 {
         u64::from(self.link.serial) << 32 | u64::from(self.port)
     }

@@ -67,11 +67,21 @@ pub(super) const MANY_LINKS: Kind = Kind {
     ..PLAIN
 };
 
+/// A server that passes calls on, and is to hurt others by its own link with the one behind it.
+const DEPUTY: Kind = Kind {
+    program: "deputy.py",
+    time: Duration::from_millis(2000),
+    // Answers to calls that are passed on lie in slots of this server's.
+    grows_mib: 8,
+    is_between: true,
+    ..PLAIN
+};
+
 /// Memory of a server that has a limit, and what an attacker would have it take.
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 34] = [
+pub(super) const KINDS: [Kind; 39] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -279,33 +289,54 @@ pub(super) const KINDS: [Kind; 34] = [
     Kind {
         name: "deputy-kept",
         what: "rights that do not exist, to ports of a server to which this one passes calls on",
-        program: "deputy.py",
         words: &[super::slice::BEHIND_NAME, "kept"],
-        time: Duration::from_millis(2000),
-        // Answers to calls that are passed on lie in slots of this server's.
-        grows_mib: 8,
-        is_between: true,
-        ..PLAIN
+        ..DEPUTY
     },
     Kind {
         name: "deputy-used",
         what: "the same, and each is used",
-        program: "deputy.py",
         words: &[super::slice::BEHIND_NAME, "used"],
-        time: Duration::from_millis(2000),
-        grows_mib: 8,
-        is_between: true,
-        ..PLAIN
+        ..DEPUTY
     },
     Kind {
         name: "deputy-moved",
         what: "rights to ports that are said to have moved to such a server",
-        program: "deputy.py",
         words: &[super::slice::BEHIND_NAME, "moved"],
-        time: Duration::from_millis(2000),
-        grows_mib: 8,
-        is_between: true,
-        ..PLAIN
+        ..DEPUTY
+    },
+    Kind {
+        name: "deputy-lanes",
+        what: "rights that do not exist, to all receivers of such a server, and each is used",
+        words: &[super::slice::BEHIND_NAME, "lanes"],
+        ..DEPUTY
+    },
+    Kind {
+        name: "deputy-thin",
+        what: "rights that are said to have moved to such a server, attenuated",
+        words: &[super::slice::BEHIND_NAME, "thin"],
+        ..DEPUTY
+    },
+    Kind {
+        name: "deputy-passed",
+        what: "the same, given on",
+        words: &[super::slice::BEHIND_NAME, "pass"],
+        ..DEPUTY
+    },
+    Kind {
+        name: "deputy-many",
+        what: "thousands of rights that are said to have moved to such a server",
+        words: &[super::slice::BEHIND_NAME, "many"],
+        // Rights that the server keeps, some 350 bytes each.
+        grows_mib: 24,
+        ..DEPUTY
+    },
+    Kind {
+        name: "deputy-calls",
+        what: "calls that are passed on to such a server, which does not answer them",
+        words: &[super::slice::BEHIND_NAME, "calls"],
+        // Return slots of the one user's share, 72 KiB each.
+        grows_mib: 16,
+        ..DEPUTY
     },
     Kind {
         name: "options",

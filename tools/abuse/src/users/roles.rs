@@ -37,6 +37,9 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
     };
     child::say("ready");
     let mut kept = std::collections::VecDeque::new();
+    let mut all = Vec::new();
+    // Calls that are never answered.
+    let mut held = Vec::new();
     let mut next: Option<(Request, Vec<u8>)> = None;
     loop {
         let received = match next.take() {
@@ -53,6 +56,10 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
                     kept.pop_front();
                 }
                 answer
+            }
+            b"keep all" => {
+                all.extend(request.take_rights());
+                b"kept".to_vec()
             }
             b"read" => {
                 kept.iter().for_each(read);
@@ -71,7 +78,27 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
                 let first = kept.len().saturating_sub(USED);
                 let rights = request.take_rights();
                 rights.iter().chain(kept.range(first..)).for_each(uses);
+                kept.extend(rights);
+                while kept.len() > KEPT_MAX {
+                    kept.pop_front();
+                }
                 b"used".to_vec()
+            }
+            b"thin" => {
+                let thinned = kept.back().map(thinner);
+                kept.extend(thinned.flatten());
+                b"thin".to_vec()
+            }
+            b"pass" => {
+                if let Some(Right::Send(right)) = kept.back() {
+                    // The asking process does not read it.
+                    let _ = request.reply_with(b"passed", [right.clone().into()]);
+                }
+                continue;
+            }
+            b"hold" if behind.is_none() => {
+                held.push(request);
+                continue;
             }
             bytes => bytes.to_vec(),
         };
@@ -85,6 +112,14 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
         if request.is_call() {
             next = Some((request, bytes));
         }
+    }
+}
+
+/// A right that may do less.
+fn thinner(right: &Right) -> Option<Right> {
+    match right {
+        Right::Send(right) => right.attenuate(1).ok().map(Right::Send),
+        _ => None,
     }
 }
 
