@@ -1,7 +1,7 @@
 """A server that is to hurt others on this user's word: it is given rights to ports of another server that do not exist, or that are
 said to have moved there. It claims each at that server, by its own link, which it uses for all its clients.
 
-Words: the server's name, the other server's name, and one of `kept`, `used`, `moved`, `lanes`, `thin`, `pass`, `many`, `calls`.
+Words: the server's name, the other server's name, and one of `kept`, `used`, `moved`, `thin`, `pass`, `many`, `calls`.
 """
 
 import os
@@ -35,9 +35,9 @@ def unread(link):
         return True
 
 
-def third(other, number, port=None):
-    """Units of four rights to the other server's port, or another, by numbers that nobody has provided."""
-    identity, pid, port = other.welcome.incarnation, peer_pid(other), port or other.welcome.port
+def third(other, number):
+    """Units of four rights to the other server's port, by numbers that nobody has provided."""
+    identity, pid, port = other.welcome.incarnation, peer_pid(other), other.welcome.port
     units = []
     for step in range(4):
         units += wire.part_third(1 << 31, 256, port, identity, (number + step) | OF_MOVED, pid)
@@ -92,9 +92,6 @@ def main():
                 time.sleep(0.01)
         elif how == "used":
             sent += link.post(b"use", third(other, number))
-            time.sleep(0.005)
-        elif how == "lanes":
-            sent += link.post(b"use", third(other, number, 0x100 | sent % 64))
             time.sleep(0.005)
         elif how == "thin":
             moved(link, other, number)

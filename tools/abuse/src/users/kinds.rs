@@ -81,7 +81,7 @@ const DEPUTY: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 39] = [
+pub(super) const KINDS: [Kind; 38] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -302,12 +302,6 @@ pub(super) const KINDS: [Kind; 39] = [
         name: "deputy-moved",
         what: "rights to ports that are said to have moved to such a server",
         words: &[super::slice::BEHIND_NAME, "moved"],
-        ..DEPUTY
-    },
-    Kind {
-        name: "deputy-lanes",
-        what: "rights that do not exist, to all receivers of such a server, and each is used",
-        words: &[super::slice::BEHIND_NAME, "lanes"],
         ..DEPUTY
     },
     Kind {

@@ -236,3 +236,18 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!(hears(0), Some(receivers[0]));
     link_life::end_link(&process, &link);
 }
+
+/// Each such claim took a lane for a receiver that its port's process need not have: with sixteen of them no call went there any
+/// more.
+#[test]
+fn a_claim_on_another_users_word_takes_no_lane_where_one_is_in_use() {
+    let (process, link, _peer) = link();
+    let first = link.lane_to_claim_on_word(5, 4242);
+    assert!(matches!(first, Some((_, 5))));
+    for receiver in 6..40 {
+        assert_eq!(link.lane_to_claim_on_word(receiver, 4242), first);
+    }
+    let used = (0..LANES).filter(|lane| link.map.receiver_of(*lane).is_some());
+    assert_eq!(used.count(), 1);
+    link_life::end_link(&process, &link);
+}
