@@ -106,7 +106,7 @@ pub(crate) struct Poller {
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
     pub(crate) waiter: Option<Box<Waiter>>,
-    /// When the wait of a task or a loop began that has gone on elsewhere, by [`clock::now_ns`].
+    /// When the wait of a task or a loop began that has gone on elsewhere, by `clock::now_ns`.
     pub(crate) waits_since_ns: Option<u64>,
     eager: bool,
     counts: Counts,

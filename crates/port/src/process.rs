@@ -39,7 +39,7 @@ pub(crate) struct Process {
     pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
-    /// Until when the keeper looks for messages for ports that have ended, by [`clock::ticks_ns`].
+    /// Until when the keeper looks for messages for ports that have ended, by `clock::ticks_ns`.
     pub(crate) unbound_until_ns: AtomicU64,
     /// The state that protocols keep of it.
     pub(crate) tables: Tables,

@@ -1,7 +1,7 @@
 //! Send rights: sending and calling.
 //!
 //! A call passes through [`SendRight::call`], [`SendRight::post`], `Producer::post`,
-//! [`Link::ring`] and [`Answer`]'s looks on this side; `ARCHITECTURE.md` follows one.
+//! [`Link::ring`] and `Answer`'s looks on this side; `ARCHITECTURE.md` follows one.
 
 use crate::call::Call;
 use crate::cancel::Watch;

@@ -30,7 +30,7 @@ fn is_drained(link: &Link) -> bool {
     (0..LANES).all(|lane| link.is_taken(lane, Sent::Something))
 }
 
-/// As [`Process::find_link`], among links that may be used, with a use: without one another thread may end it at any
+/// As [`find`](links::find), among links that may be used, with a use: without one another thread may end it at any
 /// time.
 pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
     hold_any(process, |link| !link.life.usage.is_left() && check(link))

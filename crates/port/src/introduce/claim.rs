@@ -64,7 +64,7 @@ fn claim_on_word(
 
 /// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which an
 /// exporter waits in vain: until the exporter has confirmed one, no message goes by it, which would have messages of others wait
-/// behind it; and few are claimed at once ([`Own::take_on_word`]).
+/// behind it; and few are claimed at once ([`Own::take_for`]).
 pub(crate) fn is_of_others(by: &Link) -> bool {
     let uid = by.peer.uid;
     uid != 0 && uid != handfast_sys::process::uid()

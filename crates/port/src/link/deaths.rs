@@ -26,7 +26,7 @@ impl Link {
         self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
     }
 
-    /// As [`tell_deaths`], of these rights.
+    /// As [`Self::tell_deaths`], of these rights.
     pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
         self.tell_of(|asked| handles.contains(&asked.handle));
     }

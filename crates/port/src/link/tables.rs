@@ -73,7 +73,7 @@ impl Link {
         self.rights.imports.lock()
     }
 
-    /// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`] is.
+    /// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`](super::held::Held) is.
     #[inline(always)]
     pub(crate) fn arrive(&self, handle: Handle, port: u32) -> Result<(), Refused> {
         let mut imports = self.imports();

@@ -127,7 +127,7 @@ impl Link {
         }
     }
 
-    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`] is.
+    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`](super::held::Held) is.
     #[inline(always)]
     pub(crate) fn change_imports<T>(&self, change: impl FnOnce(&mut Imports) -> T) -> T {
         let mut imports = self.imports();

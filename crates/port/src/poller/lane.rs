@@ -36,9 +36,9 @@ pub(super) struct Lane {
     pub(super) checked: u32,
     /// Posts to it are not fenced at present (E12).
     pub(super) streaming: bool,
-    /// Its first message waits until then for the right it names, by [`Poller::patience`].
+    /// Its first message waits until then for the right it names, by `Poller::patience`.
     pub(super) until_ns: Option<u64>,
-    /// The lane is one of [`Poller::waiting`].
+    /// The lane is one of `Poller::waiting`.
     pub(super) waits: bool,
     /// Its first message waits for the provision of a claimed right, not for the claim.
     pub(super) is_claimed: bool,

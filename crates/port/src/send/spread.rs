@@ -37,7 +37,7 @@ struct Last {
 
 impl SendRight {
     /// Whether a caller looks for its reply before it asks its strategy: see
-    /// [`Waiter::is_eager`]. Not when the callee was last seen on this processor.
+    /// `Waiter::is_eager`. Not when the callee was last seen on this processor.
     #[inline(always)]
     pub(crate) fn looks_first(&self) -> bool {
         // Relaxed, both: hints.
