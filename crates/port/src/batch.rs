@@ -254,8 +254,9 @@ impl ReceiveRight {
         batch.clear();
         self.check()?;
         let port = self.port();
-        port.wait(port.try_lock(), deadline_ns, |poller, first| {
-            poller.gather(first, batch)
-        })
+        port.at
+            .wait(port.at.try_lock(), deadline_ns, |poller, first| {
+                poller.gather(first, batch)
+            })
     }
 }

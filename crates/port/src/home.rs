@@ -115,7 +115,7 @@ pub(crate) fn come_home(
         }
         let at = ports::by_id(process, port);
         let Some(at) = at else { break };
-        if let Some(mut poller) = at.try_lock() {
+        if let Some(mut poller) = at.at.try_lock() {
             // Nothing is between a lane and the table now.
             let known = redeem_at_home(process, number, recipient);
             let known = known.or_else(|| {
@@ -131,7 +131,7 @@ pub(crate) fn come_home(
                 introduce::forgo_provision(process, number, recipient);
                 Some(right)
             });
-            at.leave(poller);
+            at.at.leave(poller);
             return Some(known.unwrap_or(Right::Dead));
         }
         match whom {

@@ -15,11 +15,11 @@ use std::sync::Arc;
 pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     let mut all = true;
     for port in ports::all(process) {
-        match port.try_lock() {
+        match port.at.try_lock() {
             Some(mut poller) => {
                 poller.take_dead(link);
                 poller.publish_heads(link);
-                port.leave(poller);
+                port.at.leave(poller);
             }
             None => all = false,
         }
@@ -82,11 +82,11 @@ fn leave_lane(
     receiver: u32,
 ) -> Result<bool, Fault> {
     if let Some(port) = ports::at(process, receiver) {
-        let Some(mut poller) = port.try_lock() else {
+        let Some(mut poller) = port.at.try_lock() else {
             return Ok(false);
         };
         let left = poller.leave_lane(link, lane);
-        port.leave(poller);
+        port.at.leave(poller);
         return left.map(|()| true);
     }
     // No port is bound meanwhile.

@@ -56,6 +56,7 @@ mod per_cpu;
 mod port;
 mod ports;
 mod receive;
+mod receiver;
 mod receiving;
 mod reply_slot;
 mod request;

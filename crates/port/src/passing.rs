@@ -267,7 +267,7 @@ impl Request {
         {
             if woke_peer && let Some(port) = ports::at(to.process(), reply.came_to()) {
                 // The next message comes later by that.
-                port.woke_receiver();
+                port.at.woke_receiver();
             }
             to.link().row.add(FORWARDS, 1);
             ReplyRight(self).used();

@@ -223,7 +223,7 @@ impl ReceiveRight {
         let mut desks = vec![Desk::new(self, None)];
         for cpu in &cpus {
             let right = receive::nameless(&process, options).map_err(none_left)?;
-            right.port().lock().works_for(main);
+            right.port().at.lock().works_for(main);
             desks.push(Desk::new(right, Some(*cpu)));
         }
         let entry = |desk: &Desk| Some((desk.cpu?, desk.right.port().receiver));
@@ -335,7 +335,7 @@ impl Drop for PerCpu {
             // A started worker takes the number itself.
             let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
             drop((state, owed));
-            number.map(|number| waits::leave_takers(desk.port(), number));
+            number.map(|number| waits::leave_takers(&desk.port().at, number));
         }
         // A handler that drops its own server does not wait for itself.
         if WORKS_FOR.get() != Arc::as_ptr(server) {

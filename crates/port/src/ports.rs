@@ -56,8 +56,8 @@ pub(crate) fn rouse_all(process: &Process) {
     }
     process.raise_sets();
     for port in ports {
-        port.nudge();
-        waits::call_takers(&port);
+        port.at.nudge();
+        waits::call_takers(&port.at);
     }
 }
 
@@ -68,8 +68,8 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
     process.raise_sets();
     if let Some(port) = at(process, receiver) {
-        port.nudge();
-        waits::call_takers(&port);
+        port.at.nudge();
+        waits::call_takers(&port.at);
     }
 }
 

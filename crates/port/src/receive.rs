@@ -222,7 +222,7 @@ impl ReceiveRight {
             return;
         }
         let (strategy, cap) = self.port.process.configuration.resolve(options);
-        self.port.set_waiter(Waiter::new(strategy, cap));
+        self.port.at.set_waiter(Waiter::new(strategy, cap));
     }
 
     /// Waits for a message by the port's strategy. Busy: no system call, one copy.
@@ -266,21 +266,21 @@ impl ReceiveRight {
         then: impl FnOnce(&mut Poller, Request) -> T,
     ) -> Result<T, ReceiveError> {
         self.check()?;
-        let Some(mut poller) = waits::try_lock_or_miss(&self.port) else {
+        let Some(mut poller) = waits::try_lock_or_miss(&self.port.at) else {
             return Err(ReceiveError::Empty);
         };
-        waits::resume(&self.port, &mut poller);
-        let request = match waits::is_raised(&self.port) {
-            true => waits::look_long(&self.port, &mut poller),
-            false => waits::look(&self.port, &mut poller),
+        waits::resume(&self.port.at, &mut poller);
+        let request = match waits::is_raised(&self.port.at) {
+            true => waits::look_long(&self.port.at, &mut poller),
+            false => waits::look(&self.port.at, &mut poller),
         };
-        if request.is_none() && waits::has_descriptor(&self.port) {
-            let rested = waits::rest(&self.port, poller, None, then);
-            return rested.ok_or_else(|| self.port.why_empty());
+        if request.is_none() && waits::has_descriptor(&self.port.at) {
+            let rested = waits::rest(&self.port.at, poller, None, then);
+            return rested.ok_or_else(|| self.port.at.why_empty());
         }
         let result = request.map(|request| then(&mut poller, request));
-        self.port.leave(poller);
-        result.ok_or_else(|| self.port.why_empty())
+        self.port.at.leave(poller);
+        result.ok_or_else(|| self.port.at.why_empty())
     }
 
     /// Replies to `request` and waits for the next message, in one operation: the rota times the reply's
@@ -361,7 +361,7 @@ impl ReceiveRight {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         self.check()?;
-        let mut guard = self.port.try_lock();
+        let mut guard = self.port.at.try_lock();
         // The reply right is used in place and taken only then: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
@@ -372,7 +372,7 @@ impl ReceiveRight {
             (_, Some(reply)) => reply.answer(Kind::Message, bytes),
         };
         if woke {
-            self.port.woke_caller();
+            self.port.at.woke_caller();
         }
         if let Some(received) = request.answered() {
             match &mut guard {
@@ -381,13 +381,13 @@ impl ReceiveRight {
                 None => received.pool(),
             }
         }
-        self.port.wait(guard, deadline_ns, |_, request| request)
+        self.port.at.wait(guard, deadline_ns, |_, request| request)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
-        let guard = self.port.try_lock();
-        self.port.wait(guard, deadline_ns, |_, request| request)
+        let guard = self.port.at.try_lock();
+        self.port.at.wait(guard, deadline_ns, |_, request| request)
     }
 
     #[inline]
@@ -450,12 +450,12 @@ impl Drop for ReceiveRight {
         if !self.is_quiet {
             link_life::tell_closing(process, &self.port);
         }
-        crate::guest::later(|| self.port.lock().close());
+        crate::guest::later(|| self.port.at.lock().close());
         self.publish_name(false);
         ports::remove(process, self.port.receiver);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
-        drop(self.port.take_rung());
+        drop(self.port.at.take_rung());
         unbound::watch_unbound(process);
         crate::guest::tell!(info, name = self.port.name, "unbound");
     }

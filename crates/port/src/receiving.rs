@@ -106,7 +106,7 @@ impl ReceiveRight {
     /// # Errors
     /// [`SetError::Exhausted`] without descriptors.
     pub fn readiness(&self) -> Result<BorrowedFd<'_>, SetError> {
-        waits::descriptor(self.port())
+        waits::descriptor(&self.port().at)
     }
 }
 
@@ -119,31 +119,31 @@ impl Future for Receive<'_> {
         port.process.check()?;
         if let Some(number) = self.number.take() {
             // Called or not, it looks now.
-            waits::leave_takers(port, number);
+            waits::leave_takers(&port.at, number);
         }
-        let guard = port.try_lock().or_else(|| {
-            self.number = Some(waits::enter_takers(port, context.waker()));
-            waits::try_lock_again(port)
+        let guard = port.at.try_lock().or_else(|| {
+            self.number = Some(waits::enter_takers(&port.at, context.waker()));
+            waits::try_lock_again(&port.at)
         });
         let Some(mut poller) = guard else {
             return Poll::Pending;
         };
-        waits::resume(port, &mut poller);
+        waits::resume(&port.at, &mut poller);
         // As a thread before it sleeps; once, not at every wake-up.
         let found = match core::mem::replace(&mut self.has_looked, true) {
-            false => waits::look_long(port, &mut poller),
-            true => waits::look(port, &mut poller),
+            false => waits::look_long(&port.at, &mut poller),
+            true => waits::look(&port.at, &mut poller),
         };
         if let Some(request) = found {
             if let Some(number) = self.number.take() {
-                waits::leave_takers(port, number);
+                waits::leave_takers(&port.at, number);
             }
-            port.leave(poller);
+            port.at.leave(poller);
             return Poll::Ready(Ok(request));
         }
         let entered = self.number.take();
-        let number = entered.unwrap_or_else(|| waits::enter_takers(port, context.waker()));
-        match waits::rest(port, poller, Some(number), |_, request| request) {
+        let number = entered.unwrap_or_else(|| waits::enter_takers(&port.at, context.waker()));
+        match waits::rest(&port.at, poller, Some(number), |_, request| request) {
             Some(request) => Poll::Ready(Ok(request)),
             None => {
                 self.number = Some(number);
@@ -159,7 +159,7 @@ impl Drop for Receive<'_> {
             return;
         }
         if let Some(number) = self.number.take() {
-            waits::taker_gone(self.right.port(), number);
+            waits::taker_gone(&self.right.port().at, number);
         }
     }
 }

@@ -3,9 +3,9 @@
 use crate::error::{Misuse, ReceiveError, Resource, SetError};
 use crate::lifecycle;
 use crate::options::Options;
-use crate::port::Port;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
+use crate::receiver::Receiver;
 use crate::request::Request;
 use crate::waits;
 use core::time::Duration;
@@ -208,7 +208,7 @@ impl WaitSet {
                 self.ports.retain(|of| *of != token);
                 self.next = 0;
                 // Its descriptor was not looked after here.
-                waits::call_takers(port.port());
+                waits::call_takers(&port.port().at);
                 Some(port)
             }
             Member::Descriptor(descriptor, _) => {
@@ -257,7 +257,7 @@ impl WaitSet {
         for token in &self.ports {
             if let Member::Port(port) = &self.members[token.0 as usize] {
                 let port = port.port();
-                waits::resume(port, &mut port.lock());
+                waits::resume(&port.at, &mut port.at.lock());
             }
         }
         let over = self.process.check();
@@ -283,9 +283,9 @@ impl WaitSet {
             let receiver = reply.receiver();
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {
-                let mut poller = port.port().lock();
+                let mut poller = port.port().at.lock();
                 if poller.answer(reply, bytes) {
-                    port.port().woke_caller();
+                    port.port().at.woke_caller();
                 }
                 if let Some(received) = request.answered() {
                     poller.give_back(received);
@@ -360,7 +360,7 @@ impl WaitSet {
                 continue;
             };
             let port = right.port();
-            if let Some(request) = Port::try_take(&mut port.lock()) {
+            if let Some(request) = Receiver::try_take(&mut port.at.lock()) {
                 self.next = place + 1;
                 return Some(Event::Message(token, request));
             }

@@ -17,10 +17,10 @@ use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Group;
 use crate::poller::Poller;
-use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
 use crate::rank;
+use crate::receiver::Receiver;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
@@ -77,7 +77,7 @@ impl Waits {
 }
 
 /// A task waits from now on.
-pub(crate) fn enter_takers(port: &Port, waker: &Waker) -> u64 {
+pub(crate) fn enter_takers(port: &Receiver, waker: &Waker) -> u64 {
     let waker = waker.clone();
     // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
     let mut state = port.waits.state();
@@ -88,7 +88,7 @@ pub(crate) fn enter_takers(port: &Port, waker: &Waker) -> u64 {
 }
 
 /// Whether it had been called. A taker that has left already is ignored.
-pub(crate) fn leave_takers(port: &Port, number: u64) -> bool {
+pub(crate) fn leave_takers(port: &Receiver, number: u64) -> bool {
     let mut state = port.waits.state();
     let left = state.takers.leave(number);
     if let Left::Waiting(Some(_)) = left {
@@ -100,7 +100,7 @@ pub(crate) fn leave_takers(port: &Port, number: u64) -> bool {
 }
 
 /// A task goes without a look.
-pub(crate) fn taker_gone(port: &Port, number: u64) {
+pub(crate) fn taker_gone(port: &Receiver, number: u64) {
     let is_called = leave_takers(port, number);
     let (is_last, threads) = {
         let state = port.waits.state();
@@ -114,7 +114,7 @@ pub(crate) fn taker_gone(port: &Port, number: u64) {
 }
 
 /// Whether threads sleep here. E7 hand-over: ordered by the fence of the asking thread.
-fn has_threads(port: &Port, state: &State) -> bool {
+fn has_threads(port: &Receiver, state: &State) -> bool {
     let flag = usize::from(port.waits.flag.get().is_some());
     let own = state.takers.waiting() + flag;
     // Relaxed: as in `leave`. Changes with the list under the lock, but for threads.
@@ -122,7 +122,7 @@ fn has_threads(port: &Port, state: &State) -> bool {
 }
 
 /// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
-pub(crate) fn call_takers(port: &Port) -> Called {
+pub(crate) fn call_takers(port: &Receiver) -> Called {
     // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
     let mut state = port.waits.state();
     if let Some(flag) = port.waits.flag.get()
@@ -149,19 +149,19 @@ pub(crate) fn call_takers(port: &Port) -> Called {
 
 /// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
 /// of others: so each port looks whether its announcement has been taken.
-fn rung_at(port: &Port, link: &Link, receiver: u32) {
-    let sleep = bell_layout::bell(port.receiver) + bell_layout::SLEEP;
+fn rung_at(port: &Receiver, link: &Link, receiver: u32) {
+    let sleep = bell_layout::bell(port.index) + bell_layout::SLEEP;
     let groups = group::of(&port.process).all();
     // Relaxed: a hint; a receiver whose ring came needs none.
     let is_taken = |group: &Group| group.bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
     // Another user's processes take no announcement.
     let has_rung = || match link.group.is_foreign {
-        true => bell::link_rang(&link.region, link.calls.other(), port.receiver),
+        true => bell::link_rang(&link.region, link.calls.other(), port.index),
         false => groups
             .iter()
             .any(|group| !group.is_foreign && is_taken(group)),
     };
-    if port.receiver != receiver && !has_rung() {
+    if port.index != receiver && !has_rung() {
         return;
     }
     for group in groups.iter().filter(|group| group.is_foreign) {
@@ -171,7 +171,7 @@ fn rung_at(port: &Port, link: &Link, receiver: u32) {
     let called = call_takers(port);
     // A readable descriptor does not mean that a thread looks; nor does waking the sleepers in the bells. A thread that
     // is only about to sleep is no follower yet.
-    if !called.task && (called.threads || port.receiver == receiver) {
+    if !called.task && (called.threads || port.index == receiver) {
         port.nudge();
     }
 }
@@ -180,7 +180,7 @@ fn rung_at(port: &Port, link: &Link, receiver: u32) {
 /// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
 /// through `then`; the task waits no more then.
 pub(crate) fn rest<T>(
-    port: &Port,
+    port: &Receiver,
     mut poller: Guard<'_, Poller, rank::Poller>,
     number: Option<u64>,
     then: impl FnOnce(&mut Poller, Request) -> T,
@@ -211,7 +211,7 @@ pub(crate) fn rest<T>(
 
 /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
 /// most.
-fn call_in(port: &Port, sleep_ns: u64) {
+fn call_in(port: &Receiver, sleep_ns: u64) {
     // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
     let mut state = port.waits.state();
     state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
@@ -221,14 +221,14 @@ fn call_in(port: &Port, sleep_ns: u64) {
 }
 
 /// Before a look without a thread that has slept.
-pub(crate) fn resume(port: &Port, poller: &mut Poller) {
+pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
     poller.refresh();
     poller.hear_foreign_all();
     poller.resume(|| port.waits.state().called_ns.take());
 }
 
 /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
-fn call_due_at(port: &Port, now_ns: u64) -> Option<u64> {
+fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
     let due_ns = port.waits.state().due_ns?;
     if now_ns < due_ns {
         return Some(due_ns - now_ns);
@@ -237,7 +237,7 @@ fn call_due_at(port: &Port, now_ns: u64) -> Option<u64> {
     None
 }
 
-fn lower(port: &Port) {
+fn lower(port: &Receiver) {
     let mut state = port.waits.state();
     state.is_missed = false;
     if core::mem::take(&mut state.is_up)
@@ -248,15 +248,15 @@ fn lower(port: &Port) {
 }
 
 /// Whether there is a descriptor and it is readable.
-pub(crate) fn is_raised(port: &Port) -> bool {
+pub(crate) fn is_raised(port: &Receiver) -> bool {
     has_descriptor(port) && port.waits.state().is_up
 }
 
 /// Takes what is there, for a task or a loop.
-pub(crate) fn look(port: &Port, poller: &mut Poller) -> Option<Request> {
-    let request = Port::try_take(poller)?;
+pub(crate) fn look(port: &Receiver, poller: &mut Poller) -> Option<Request> {
+    let request = Receiver::try_take(poller)?;
     if let Some(since_ns) = poller.waits_since_ns.take() {
-        let stamp = bell_layout::bell(port.receiver) + bell_layout::STAMP;
+        let stamp = bell_layout::bell(port.index) + bell_layout::STAMP;
         let groups = poller.groups();
         let posted = groups.iter();
         let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
@@ -270,7 +270,7 @@ pub(crate) fn look(port: &Port, poller: &mut Poller) -> Option<Request> {
 }
 
 /// As [`look`], by the port's strategy as far as that is without sleep.
-pub(crate) fn look_long(port: &Port, poller: &mut Poller) -> Option<Request> {
+pub(crate) fn look_long(port: &Receiver, poller: &mut Poller) -> Option<Request> {
     for _ in 0..poller.first_looks().max(1) {
         if let Some(request) = look(port, poller) {
             return Some(request);
@@ -292,7 +292,7 @@ pub(crate) fn look_long(port: &Port, poller: &mut Poller) -> Option<Request> {
 }
 
 /// The port's descriptor, made when first asked for.
-pub(crate) fn descriptor(port: &Port) -> Result<BorrowedFd<'_>, SetError> {
+pub(crate) fn descriptor(port: &Receiver) -> Result<BorrowedFd<'_>, SetError> {
     let mut state = port.waits.state();
     if port.waits.flag.get().is_none() {
         let flag = Flag::new().map_err(|errno| Resource::of("eventfd", errno))?;
@@ -310,13 +310,13 @@ pub(crate) fn descriptor(port: &Port) -> Result<BorrowedFd<'_>, SetError> {
     }
 }
 
-pub(crate) fn has_descriptor(port: &Port) -> bool {
+pub(crate) fn has_descriptor(port: &Receiver) -> bool {
     port.waits.flag.get().is_some()
 }
 
 /// As [`Port::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
 /// now calls when it lets go.
-pub(crate) fn try_lock_again(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
+pub(crate) fn try_lock_again(port: &Receiver) -> Option<Guard<'_, Poller, rank::Poller>> {
     // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
     // the holder sees that a thread waits, or the poller is free.
     futex::fence_own_threads();
@@ -325,7 +325,7 @@ pub(crate) fn try_lock_again(port: &Port) -> Option<Guard<'_, Poller, rank::Poll
 
 /// As [`Port::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
 /// free.
-pub(crate) fn try_lock_or_miss(port: &Port) -> Option<Guard<'_, Poller, rank::Poller>> {
+pub(crate) fn try_lock_or_miss(port: &Receiver) -> Option<Guard<'_, Poller, rank::Poller>> {
     port.try_lock().or_else(|| {
         if !has_descriptor(port) {
             return None;
@@ -344,7 +344,7 @@ struct Spinning<'a> {
 impl Place for Spinning<'_> {
     fn look(&mut self) -> bool {
         if self.found.is_none() {
-            self.found = Port::try_take(self.poller);
+            self.found = Receiver::try_take(self.poller);
         }
         self.found.is_some()
     }
@@ -364,15 +364,17 @@ pub(crate) fn call_due(process: &Process) -> Option<u64> {
     let ports = ports::all(process);
     let due = ports
         .iter()
-        .map(|port| call_due_at(port, clock::ticks_ns()));
+        .map(|port| call_due_at(&port.at, clock::ticks_ns()));
     due.flatten().min()
 }
 
 /// Keeper: a peer has rung for the port at `receiver`, if there is one.
 pub(crate) fn rung(process: &Process, link: &Link, receiver: u32) {
     // Relaxed: a port missed here has been rung for.
-    let has_waits = |port: &Port| port.followers.load(Ordering::Relaxed) > 0;
-    for port in ports::those(process, |port| port.receiver == receiver || has_waits(port)) {
-        rung_at(&port, link, receiver);
+    let has_waits = |port: &Receiver| port.followers.load(Ordering::Relaxed) > 0;
+    for port in ports::those(process, |port| {
+        port.receiver == receiver || has_waits(&port.at)
+    }) {
+        rung_at(&port.at, link, receiver);
     }
 }

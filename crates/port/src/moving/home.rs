@@ -85,7 +85,7 @@ impl Home {
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     pub(super) fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
-        port.lock().pass_on();
+        port.at.lock().pass_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         port.notices.added();
         receive.notify_no_senders();

@@ -45,7 +45,7 @@ impl Worker<'_> {
             return Err(ReplyError::Gone);
         }
         if reply.answer(Kind::Message, bytes) {
-            self.desk.port().woke_caller();
+            self.desk.port().at.woke_caller();
         }
         if let Some(answered) = request.answered()
             && let Some(earlier) = self.answered.replace(Some(answered))
@@ -58,14 +58,15 @@ impl Worker<'_> {
     /// The next message, if one comes before it has been idle for long.
     fn next(&self) -> Option<Request> {
         let port = self.desk.port();
-        let mut guard = port.try_lock();
+        let mut guard = port.at.try_lock();
         if let Some(answered) = self.answered.take() {
             match &mut guard {
                 Some(poller) => poller.give_back(answered),
                 None => answered.pool(),
             }
         }
-        port.wait(guard, Some(clock::deadline_ns(IDLE)), |_, request| request)
+        port.at
+            .wait(guard, Some(clock::deadline_ns(IDLE)), |_, request| request)
             .ok()
     }
 }
@@ -107,22 +108,22 @@ impl Server {
         if self.is_over() {
             return Rest::End;
         }
-        let number = waits::enter_takers(port, &bell);
+        let number = waits::enter_takers(&port.at, &bell);
         debug_assert!(state.number.is_none(), "whoever is served has left");
         state.number = Some(number);
         drop(state);
-        let Some(mut poller) = waits::try_lock_again(port) else {
+        let Some(mut poller) = waits::try_lock_again(&port.at) else {
             // Another thread looks.
             return Rest::End;
         };
         poller.refresh();
-        let found = match waits::look(port, &mut poller) {
+        let found = match waits::look(&port.at, &mut poller) {
             Some(request) => {
-                waits::leave_takers(port, number);
-                port.leave(poller);
+                waits::leave_takers(&port.at, number);
+                port.at.leave(poller);
                 Some(request)
             }
-            None => waits::rest(port, poller, Some(number), |_, request| request),
+            None => waits::rest(&port.at, poller, Some(number), |_, request| request),
         };
         let Some(request) = found else {
             return Rest::End;
@@ -164,7 +165,7 @@ impl Server {
         }
         let number = state.number.take();
         drop(state);
-        number.map(|number| waits::leave_takers(self.desks[index].port(), number));
+        number.map(|number| waits::leave_takers(&self.desks[index].port().at, number));
         true
     }
 

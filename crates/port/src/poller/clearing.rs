@@ -79,7 +79,7 @@ impl Poller {
             let rung = (!self.is_closed).then(|| ports::at(&self.process, self.receiver));
             for link in rung
                 .flatten()
-                .map(|port| port.take_rung())
+                .map(|port| port.at.take_rung())
                 .unwrap_or_default()
             {
                 self.hear_link(&link);

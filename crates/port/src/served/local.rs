@@ -87,7 +87,7 @@ impl Local {
 
     /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
     pub(crate) fn publish(&self, port: &Port) {
-        let Some(poller) = port.try_lock() else {
+        let Some(poller) = port.at.try_lock() else {
             return port.process.schedule(Timer::DomainCalls);
         };
         // Relaxed, all: counts.
@@ -98,7 +98,7 @@ impl Local {
         let new = total - self.published.swap(total, Ordering::Relaxed);
         let calls = counters::port_word(port.receiver, counters::CALLS);
         port.process.counting.tally.add(calls, new);
-        port.leave(poller);
+        port.at.leave(poller);
         // Once more after the mark is taken away: a call that has found it there may have been counted since.
         if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
             port.process.schedule(Timer::DomainCalls);

@@ -2,7 +2,7 @@
 
 use super::{WORDS_MAX, WaitSet};
 use crate::link::group;
-use crate::port::park;
+use crate::receiver::park;
 use core::sync::atomic::Ordering;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
@@ -19,7 +19,7 @@ impl Waiting<'_> {
         let quiet = self
             .0
             .ports()
-            .all(|port| port.port().lock().prepare_sleep(how));
+            .all(|port| port.port().at.lock().prepare_sleep(how));
         if !quiet {
             self.withdraw();
         }
@@ -29,7 +29,7 @@ impl Waiting<'_> {
     /// A thread that hears that a port was rung for wakes this thread.
     fn count_as_followers(&self, sleeps: bool) {
         for port in self.0.ports() {
-            let followers = &port.port().followers;
+            let followers = &port.port().at.followers;
             // Relaxed: as the counts of a thread that follows.
             match sleeps {
                 true => followers.fetch_add(1, Ordering::Relaxed),
@@ -40,7 +40,7 @@ impl Waiting<'_> {
 
     fn withdraw(&self) {
         for port in self.0.ports() {
-            let mut poller = port.port().lock();
+            let mut poller = port.port().at.lock();
             poller.withdraw();
             poller.refresh();
         }
@@ -58,7 +58,7 @@ impl Place for Waiting<'_> {
     fn shares_processor(&mut self) -> bool {
         self.0
             .ports()
-            .any(|port| port.port().lock().shares_processor())
+            .any(|port| port.port().at.lock().shares_processor())
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
@@ -71,7 +71,7 @@ impl Place for Waiting<'_> {
         } else {
             word::DESCRIPTOR
         };
-        let handed: Vec<_> = self.0.ports().map(|port| port.port().handed()).collect();
+        let handed: Vec<_> = self.0.ports().map(|port| port.port().at.handed()).collect();
         if !self.prepare_sleep(how) {
             let ready = self.look();
             return Parked {
@@ -80,7 +80,7 @@ impl Place for Waiting<'_> {
             };
         }
         let ports = self.0.ports();
-        let sleeps = ports.filter_map(|port| port.port().lock().sleep_ns_max());
+        let sleeps = ports.filter_map(|port| port.port().at.lock().sleep_ns_max());
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
@@ -96,7 +96,7 @@ impl Place for Waiting<'_> {
                 .map(|(bells, sleep)| (bells, sleep, how));
             // As a port's own sleepers.
             let nudges: Vec<_> = (self.0.ports().zip(&handed))
-                .map(|(port, handed)| port.port().nudged(*handed))
+                .map(|(port, handed)| port.port().at.nudged(*handed))
                 .collect();
             self.count_as_followers(true);
             park(words.chain(nudges), deadline_ns);

@@ -222,7 +222,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     let hears = |of: usize| {
         bell::note(&link.region, (side, lane), receivers[of]);
         let heard = Hearing::new(&link);
-        ports[of].port().lock().hear_link(&heard);
+        ports[of].port().at.lock().hear_link(&heard);
         link.incoming.owner(lane)
     };
     says(receivers[1] + 1);
@@ -230,7 +230,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!(hears(1), Some(receivers[1]));
     // Its sender has let go of it, and a ring comes late.
     says(lane::NO_RECEIVER);
-    ports[1].port().lock().leave_lane(&link, lane).unwrap();
+    ports[1].port().at.lock().leave_lane(&link, lane).unwrap();
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));

@@ -1,6 +1,6 @@
 //! How a receiver sleeps.
 
-use super::{FUTILE_MAX, FUTILE_PER_USEFUL, PAUSE_NS, Port};
+use super::{FUTILE_MAX, FUTILE_PER_USEFUL, PAUSE_NS, Receiver};
 use crate::link::group;
 use crate::link::group::Group;
 use crate::poller::Poller;
@@ -18,7 +18,7 @@ use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
 use std::sync::Arc;
 
-impl Port {
+impl Receiver {
     /// A sleep has ended: with nothing (-1), by itself (0), or because of so much that is useful.
     fn slept(&self, useful: i32) {
         // Relaxed, both: a count; threads may miss one another's.
@@ -62,7 +62,7 @@ impl Port {
         // `leave`: either the announcement that was taken back is seen to be so here, or the thread that has
         // taken it back sees the follower.
         futex::fence_own_threads();
-        let sleep = Group::sleep(self.receiver);
+        let sleep = Group::sleep(self.index);
         // Relaxed: ordered by the fence.
         let is = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) == how;
         groups.iter().all(is)
@@ -79,7 +79,7 @@ impl Port {
     ) -> Option<Wait> {
         if how == word::ASLEEP {
             let bells = groups.iter();
-            let bells = bells.filter_map(|group| group.sleeps_in(self.receiver));
+            let bells = bells.filter_map(|group| group.sleeps_in(self.index));
             let bells = bells.map(|(bells, sleep)| (bells, sleep, how));
             // And in a word of this process alone: other processes of a user may meddle with the sleepers in its
             // bells.
@@ -90,7 +90,7 @@ impl Port {
 
     /// How long after `start_ns` a peer posted what ended a sleep, if one has said so.
     fn posted_after(&self, groups: &[Arc<Group>], start_ns: u64) -> Option<u64> {
-        let stamp = bell_layout::bell(self.receiver) + bell_layout::STAMP;
+        let stamp = bell_layout::bell(self.index) + bell_layout::STAMP;
         let after_ns = groups
             .iter()
             .map(|group| stamped_after(&group.bells, stamp, start_ns));
@@ -112,7 +112,7 @@ impl Port {
             // Acquire: pairs with the exchange of a waker.
             let mut words: Vec<_> = groups
                 .iter()
-                .filter_map(|group| group.sleeps_in(self.receiver))
+                .filter_map(|group| group.sleeps_in(self.index))
                 .map(|(bells, sleep)| (bells, sleep, bells.load(sleep, Ordering::Acquire)))
                 .collect();
             words.push((&self.handed, 0, handed));
@@ -152,7 +152,7 @@ pub(crate) fn park<'a>(
 
 /// The places where a receiving thread waits: the poller while it looks, the bells while it sleeps.
 pub(super) struct Receiving<'a> {
-    pub(super) port: &'a Port,
+    pub(super) port: &'a Receiver,
     pub(super) guard: Option<Guard<'a, Poller, rank::Poller>>,
     /// The result of the last look.
     pub(super) found: Option<Request>,
