@@ -448,6 +448,16 @@ pub const fn is_handle(word: u32) -> bool {
     word & IS_HANDLE != 0
 }
 
+/// The bit of a port's number that says that other ports have the same receiver: such a port takes nobody's place there.
+pub const IS_MEMBER: u32 = 1 << 30;
+
+/// Whether this is the number of a port that shares a receiver.
+#[inline]
+#[must_use]
+pub const fn is_member(port: u32) -> bool {
+    port & IS_MEMBER != 0
+}
+
 /// The receiver of a port, which is part of its number.
 #[must_use]
 pub const fn receiver_of(port: u32) -> u32 {

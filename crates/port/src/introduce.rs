@@ -278,9 +278,7 @@ fn begins(process: &Process, target: Target) -> bool {
 
 /// Counts a right off; and whether it was watched.
 pub(crate) fn ended(process: &Process, (target, is_watched): (Target, bool)) {
-    end_right((target, is_watched), |receiver| {
-        ports::at(process, receiver)
-    });
+    end_right((target, is_watched), |port| ports::by_id(process, port));
     vine::vine_ended(process, target.port, target.badge);
 }
 

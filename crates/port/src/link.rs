@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_layout::hello;
 use handfast_layout::link::{LANE_HEAD_BYTES, LANES, Meta, Side};
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::timers::Timer;
 use handfast_proto::users::Quota;
 use handfast_region::Region;
@@ -291,6 +291,9 @@ impl Link {
     /// whether the peer's announcement has come or not. Messages to the earlier port would lie in the way of messages to
     /// the later one.
     pub(crate) fn sends_to(&self, port: u32) {
+        if is_member(port) {
+            return;
+        }
         if let Some(gone) = self.rights.peer_ports.gone_by_use_of(port) {
             self.close_up_to(gone);
         }

@@ -60,7 +60,10 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
 
 fn tell_closed(link: &Link, port: &Port) {
     // Relaxed: set by the thread that drops the port now, or it is not set.
-    link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
+    link.tell_closed(
+        ports::last_of(port),
+        port.is_leaving.load(Ordering::Relaxed),
+    );
 }
 
 /// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
@@ -80,7 +83,8 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
     drop(links);
     // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
     // wakers may run.
-    here.iter().for_each(|twin| twin.close_port(port.id));
+    here.iter()
+        .for_each(|twin| twin.close_port(ports::last_of(port)));
 }
 
 /// Enters a new link everywhere: table, group, keeper, counters.
@@ -115,7 +119,7 @@ pub(crate) fn add_link_granting(
     if let Err(resource) = entered {
         // Only this thread ends it: it is in no list.
         link.take_down();
-        notice::end_exports(&link, None, |receiver| ports::at(process, receiver));
+        notice::end_exports(&link, None, |port| ports::by_id(process, port));
         take_out(process, &link);
         return Err(resource);
     }
@@ -218,7 +222,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.
     let vine = vine::of(process).get().map(|vine| vine.port.id);
-    for badge in notice::end_exports(link, vine, |receiver| ports::at(process, receiver)) {
+    for badge in notice::end_exports(link, vine, |port| ports::by_id(process, port)) {
         vine::vine_ended(process, vine.unwrap_or_default(), badge);
     }
     lending::end_loans(link);

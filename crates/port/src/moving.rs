@@ -139,6 +139,10 @@ pub(crate) fn depart(
     if link.incarnation == process.incarnation {
         return Err(RightError::Home);
     }
+    // Acquire: pairs with the Release in `add_member`.
+    if receive.port().at.is_shared.load(Ordering::Acquire) {
+        return Err(RightError::Shared);
+    }
     let held = unused::hold(&link.process, link).ok_or(RightError::Gone)?;
     let mut leaving = moves(process).leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.

@@ -16,7 +16,7 @@ use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use crate::vine;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -50,6 +50,38 @@ pub(crate) struct Notices {
     /// the lock of the table to which a right comes.
     has_watched: AtomicBool,
     state: Mutex<State, rank::Notices>,
+}
+
+/// The ports of a receiver that have notices, beside its own.
+#[derive(Default)]
+pub(crate) struct MembersDue(Mutex<VecDeque<Arc<Port>>, rank::MembersDue>);
+
+impl MembersDue {
+    /// The next one, and the number of its port.
+    #[cold]
+    pub(crate) fn take(
+        &self,
+        has_looked: impl Fn() -> bool,
+    ) -> Result<Option<(Notice, u32)>, Unheard> {
+        loop {
+            let Some(port) = self.0.lock().pop_front() else {
+                return Ok(None);
+            };
+            match port.notices.take(&has_looked) {
+                Ok(None) => {}
+                Ok(Some(notice)) => {
+                    let id = port.id;
+                    // There may be more.
+                    self.0.lock().push_back(port);
+                    return Ok(Some((notice, id)));
+                }
+                Err(Unheard) => {
+                    self.0.lock().push_front(port);
+                    return Err(Unheard);
+                }
+            }
+        }
+    }
 }
 
 /// The messages of the last senders are to be received first.
@@ -165,6 +197,43 @@ impl Notices {
     }
 }
 
+/// The receiver of a port asks to be told when no right to send to it is left.
+pub(crate) fn ask_no_senders(port: &Port) {
+    let mut state = port.notices.state();
+    state.asks = true;
+    let is_due = port.notices.look(&mut state);
+    drop(state);
+    if is_due {
+        tell(port);
+    }
+}
+
+/// As [`ask_no_senders`], of rights with this badge.
+pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
+    let (process, notices) = (&port.process, &port.notices);
+    notices.state().watched.watch(badge);
+    // Relaxed: ordered by the locks of the tables.
+    notices.has_watched.store(true, Ordering::Relaxed);
+    let own = {
+        let own = notices.own();
+        let known = own.get(&badge).and_then(Weak::upgrade);
+        known.inspect(|own| own.watch())
+    };
+    // Outside of the lock: it may be the last.
+    drop(own);
+    for (of, is_watched) in introduce::provisions(process).targets_mut() {
+        if (of.port, of.badge) == (port.id, badge) && !*is_watched {
+            *is_watched = notices.begin(badge, || 1);
+        }
+    }
+    for link in links::all(process) {
+        let mut exports = link.exports();
+        notices.begin(badge, || exports.watch(port.id, badge));
+    }
+    // The search has counted as one.
+    watched_ended(port, [(badge, 1)]);
+}
+
 /// So many rights to this port have ended.
 pub(crate) fn rights_ended(port: &Port, count: u64) {
     let ended = count * ONE;
@@ -210,7 +279,15 @@ pub(crate) fn tell_death(port: &Port, number: u64) {
 
 fn tell(port: &Port) {
     // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
-    port.notices.is_due.store(true, Ordering::Release);
+    let was_due = port.notices.is_due.swap(true, Ordering::Release);
+    if is_member(port.id) {
+        let Some(port) = ports::by_id(&port.process, port.id).filter(|_| !was_due) else {
+            return;
+        };
+        let at = port.at.clone();
+        at.members_due.0.lock().push_back(port);
+        at.notices.is_due.store(true, Ordering::Release);
+    }
     ports::rouse(&port.process, port.receiver);
 }
 
@@ -225,14 +302,7 @@ impl ReceiveRight {
         if self.check().is_err() {
             return;
         }
-        let port = self.port();
-        let mut state = port.notices.state();
-        state.asks = true;
-        let is_due = port.notices.look(&mut state);
-        drop(state);
-        if is_due {
-            tell(port);
-        }
+        ask_no_senders(self.port());
     }
 }
 
@@ -248,29 +318,7 @@ impl ReceiveRight {
         if self.check().is_err() {
             return;
         }
-        let port = self.port();
-        let (process, notices) = (&port.process, &port.notices);
-        notices.state().watched.watch(badge);
-        // Relaxed: ordered by the locks of the tables.
-        notices.has_watched.store(true, Ordering::Relaxed);
-        let own = {
-            let own = notices.own();
-            let known = own.get(&badge).and_then(Weak::upgrade);
-            known.inspect(|own| own.watch())
-        };
-        // Outside of the lock: it may be the last.
-        drop(own);
-        for (of, is_watched) in introduce::provisions(process).targets_mut() {
-            if (of.port, of.badge) == (port.id, badge) && !*is_watched {
-                *is_watched = notices.begin(badge, || 1);
-            }
-        }
-        for link in links::all(process) {
-            let mut exports = link.exports();
-            notices.begin(badge, || exports.watch(port.id, badge));
-        }
-        // The search has counted as one.
-        watched_ended(port, [(badge, 1)]);
+        ask_no_senders_of(self.port(), badge);
     }
 }
 
@@ -396,12 +444,15 @@ pub(crate) fn end_exports(
         (badges, exports.end())
     };
     for (id, count) in ended.ports {
-        let Some(port) = port_of(receiver_of(id)).filter(|port| port.id == id) else {
-            continue;
-        };
-        rights_ended(&port, count);
-        let watched = ended.watched.iter().filter(|target| target.port == id);
-        watched_ended(&port, watched.map(|target| (target.badge, 1)));
+        if let Some(port) = port_of(id) {
+            rights_ended(&port, count);
+        }
+    }
+    let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
+    for watched in by_port {
+        if let Some(port) = port_of(watched[0].port) {
+            watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
+        }
     }
     badges.unwrap_or_default()
 }
@@ -411,8 +462,7 @@ pub(crate) fn end_right(
     (target, is_watched): (Target, bool),
     port_of: impl Fn(u32) -> Option<Arc<Port>>,
 ) {
-    let port = port_of(receiver_of(target.port));
-    if let Some(port) = port.filter(|port| port.id == target.port) {
+    if let Some(port) = port_of(target.port) {
         rights_ended(&port, 1);
         if is_watched {
             watched_ended(&port, [(target.badge, 1)]);

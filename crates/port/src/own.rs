@@ -53,6 +53,14 @@ impl ReceiveRight {
 }
 
 impl OwnRight {
+    /// A right to a port of this process.
+    pub(crate) fn to(port: &Arc<Port>, badge: u64) -> Self {
+        Self {
+            own: Self::minted(port.clone(), badge),
+            permissions: ALL_PERMISSIONS,
+        }
+    }
+
     /// The badge chosen when the right was minted.
     #[must_use]
     pub fn badge(&self) -> u64 {

@@ -21,7 +21,7 @@ use crate::introduce::Patience;
 use crate::link::group::Group;
 use crate::message::Message;
 use crate::message::Whom;
-use crate::notice::Notices;
+use crate::notice::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request, Seal};
 use bells::Foreigners;
@@ -64,6 +64,7 @@ pub(crate) struct Poller {
     port: u32,
     process: Arc<Process>,
     notices: Arc<Notices>,
+    members_due: Arc<MembersDue>,
     groups: Arc<[Arc<Group>]>,
     groups_version: u32,
     /// Links with other users that are looked at next.
@@ -130,7 +131,7 @@ impl Poller {
     pub(crate) fn new(
         (receiver, port): (u32, u32),
         process: Arc<Process>,
-        notices: Arc<Notices>,
+        (notices, members_due): (Arc<Notices>, Arc<MembersDue>),
         waiter: Waiter,
     ) -> Self {
         let cap = places(cpu::shared());
@@ -139,6 +140,7 @@ impl Poller {
             port,
             process,
             notices,
+            members_due,
             groups: Arc::default(),
             groups_version: u32::MAX,
             foreign: Foreigners::default(),
@@ -258,6 +260,12 @@ impl Poller {
             // A link that has ended since may have left messages, and its rights have ended after that. Each turn
             // takes the end of a link.
             let has_looked = || self.process.deaths.load(Ordering::Acquire) == self.deaths;
+            // Before its own, which says that there is none more.
+            match self.members_due.take(has_looked) {
+                Ok(Some((notice, port))) => return Some(Request::notify_of(notice, port)),
+                Ok(None) => {}
+                Err(_) => continue,
+            }
             if let Ok(notice) = self.notices.take(has_looked) {
                 return notice.map(Request::notify);
             }

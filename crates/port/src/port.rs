@@ -65,6 +65,24 @@ impl Port {
         }
     }
 
+    /// A port with this number that shares the receiver of `port`.
+    pub(crate) fn member(port: &Self, id: u32) -> Self {
+        Self {
+            at: port.at.clone(),
+            receiver: port.receiver,
+            id,
+            name: String::new(),
+            notices: Arc::default(),
+            process: port.process.clone(),
+            home: OnceLock::new(),
+            taken_up: OnceLock::new(),
+            is_leaving: AtomicBool::new(false),
+            came_from: OnceLock::new(),
+            served: OnceLock::new(),
+            is_closing: AtomicBool::new(false),
+        }
+    }
+
     /// A link has ended: keeps it for the poller if it has rung for this port since the last look.
     pub(crate) fn keep_rung(&self, link: &Arc<Link>) {
         if !bell::link_rang(&link.region, link.calls.other(), self.receiver) {

@@ -11,8 +11,10 @@ use crate::unbound;
 use crate::waits;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{IS_MEMBER, is_member, receiver_of};
+use handfast_proto::rights::Map;
 use handfast_sys::sync::{Mutex, MutexGuard, RwLock};
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 #[derive(Default)]
@@ -22,6 +24,8 @@ struct Ports {
     binding: Mutex<(), rank::Binding>,
     /// The generation of the last one.
     generation: AtomicU32,
+    /// The ports that share receivers with those of the list, by number.
+    members: RwLock<Map<u32, Arc<Port>>, rank::Members>,
 }
 
 impl Table for Ports {
@@ -102,12 +106,75 @@ fn bind_port(
     if receiver == ports.len() {
         ports.push(None);
     }
-    // Relaxed: a number.
-    let generation = of(process).generation.fetch_add(1, Ordering::Relaxed) + 1;
-    // Bit 31 of a port's number is for handles.
-    let port = make(receiver as u32, generation & 0x7f_ffff);
+    let port = make(receiver as u32, next_generation(process));
     ports[receiver] = Some(port.clone());
     Ok(port)
+}
+
+fn next_generation(process: &Process) -> u32 {
+    // Relaxed: a number.
+    let generation = of(process).generation.fetch_add(1, Ordering::Relaxed) + 1;
+    // Bits 30 and 31 of a port's number say other things.
+    generation & GENERATION_MAX
+}
+
+const GENERATION_MAX: u32 = 0x3f_ffff;
+
+/// Ports that share receivers, in one process.
+pub(crate) const MEMBERS_MAX: usize = 1 << 20;
+
+/// Adds a port that shares the receiver of another.
+pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
+    let process = &port.process;
+    // Release: pairs with the Acquire in `last_of`.
+    port.at.is_shared.store(true, Ordering::Release);
+    let mut members = of(process).members.write();
+    if members.len() >= MEMBERS_MAX {
+        return Err(Resource::Exhausted(Exhausted {
+            what: "ports that share receivers; drop some",
+            limit: MEMBERS_MAX as u64,
+        }));
+    }
+    loop {
+        let id = port.receiver | next_generation(process) << 8 | IS_MEMBER;
+        // Numbers come again after four million.
+        if let Entry::Vacant(place) = members.entry(id) {
+            return Ok(place.insert(Arc::new(Port::member(port, id))).clone());
+        }
+    }
+}
+
+/// The number up to which all ports at this one's receiver end with it: its own, or of the last one that shared the receiver.
+pub(crate) fn last_of(port: &Port) -> u32 {
+    // Acquire: pairs with the Release in `add_member`.
+    if !port.at.is_shared.load(Ordering::Acquire) {
+        return port.id;
+    }
+    // Relaxed: a number, at least that of the last one.
+    let generation = of(&port.process).generation.load(Ordering::Relaxed);
+    port.receiver | (generation & GENERATION_MAX) << 8
+}
+
+/// A port has ended, and with it those that share its receiver.
+pub(crate) fn remove_members_of(port: &Port) {
+    // Acquire: as in `last_of`.
+    if !port.at.is_shared.load(Ordering::Acquire) {
+        return;
+    }
+    let mut members = of(&port.process).members.write();
+    let its = |_: &u32, member: &mut Arc<Port>| Arc::ptr_eq(&member.at, &port.at);
+    let ended: Vec<_> = members.extract_if(its).collect();
+    drop(members);
+    for (_, member) in ended {
+        // Release: as in `link_life::tell_closing`.
+        member.is_closing.store(true, Ordering::Release);
+    }
+}
+
+pub(crate) fn remove_member(port: &Port) {
+    let member = of(&port.process).members.write().remove(&port.id);
+    // Without the lock.
+    drop(member);
 }
 
 /// The process's ports for which `check` holds. Without the lock: the caller's work on them may run wakers.
@@ -137,6 +204,9 @@ pub(crate) fn unbound(process: &Process) -> Vec<u32> {
 
 /// The port of this process with this number.
 pub(crate) fn by_id(process: &Process, id: u32) -> Option<Arc<Port>> {
+    if is_member(id) {
+        return of(process).members.read().get(&id).cloned();
+    }
     at(process, receiver_of(id)).filter(|port| port.id == id)
 }
 

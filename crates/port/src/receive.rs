@@ -453,6 +453,7 @@ impl Drop for ReceiveRight {
         crate::guest::later(|| self.port.at.lock().close());
         self.publish_name(false);
         ports::remove(process, self.port.receiver);
+        ports::remove_members_of(&self.port);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
         drop(self.port.at.take_rung());

@@ -5,7 +5,7 @@ use crate::guest;
 use crate::link::group;
 use crate::link::group::Group;
 use crate::link::hearing::Hearing;
-use crate::notice::Notices;
+use crate::notice::{MembersDue, Notices};
 use crate::poller::Poller;
 use crate::process::Process;
 use crate::rank;
@@ -30,6 +30,11 @@ mod sleep;
 pub(crate) struct Receiver {
     /// Its number.
     pub(crate) index: u32,
+    /// The notices of its own port, which the poller has too, and those of the ports that share it.
+    pub(crate) notices: Arc<Notices>,
+    pub(crate) members_due: Arc<MembersDue>,
+    /// It is or was shared.
+    pub(crate) is_shared: AtomicBool,
     pub(crate) process: Arc<Process>,
     poller: OwnedLock<Poller, rank::Poller>,
     /// Threads that sleep, or are about to, while another may hold the poller; tasks that wait, and one
@@ -77,9 +82,18 @@ impl Receiver {
         notices: Arc<Notices>,
         waiter: Waiter,
     ) -> Self {
+        let members_due = Arc::<MembersDue>::default();
         Self {
             index,
-            poller: OwnedLock::new(Poller::new((index, port), process.clone(), notices, waiter)),
+            members_due: members_due.clone(),
+            is_shared: AtomicBool::new(false),
+            poller: OwnedLock::new(Poller::new(
+                (index, port),
+                process.clone(),
+                (notices.clone(), members_due),
+                waiter,
+            )),
+            notices,
             process,
             followers: AtomicU32::new(0),
             notified: AtomicU32::new(0),

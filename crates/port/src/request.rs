@@ -125,10 +125,19 @@ impl Request {
     /// A request that carries a notice instead of a message.
     #[cold]
     pub(crate) fn notify(notice: Notice) -> Self {
+        Self::notify_of(notice, 0)
+    }
+
+    /// As [`Self::notify`], of a port that shares its receiver.
+    #[cold]
+    pub(crate) fn notify_of(notice: Notice, member: u32) -> Self {
         let mut received = Received::new();
         received.peer = Peer { pid: 0, uid: 0 };
         received.holder = Holder::NOBODY;
-        received.seal = Seal::NONE;
+        received.seal = Seal {
+            member,
+            ..Seal::NONE
+        };
         received.notice = Some(notice);
         Self {
             received: Some(received),
@@ -157,6 +166,14 @@ impl Request {
     #[inline]
     pub fn notice(&self) -> Option<Notice> {
         self.received().notice
+    }
+
+    /// The port it came to, or of which it is a notice, among those that [share](crate::ReceiveRight::member) the receiver: its
+    /// [key](crate::MemberPort::key). `None`: the receiver's own.
+    #[must_use]
+    pub fn member(&self) -> Option<u32> {
+        let member = self.received().seal.member;
+        (member != 0).then_some(member)
     }
 
     /// The badge of the right it came through: as [minted](crate::ReceiveRight::mint), or zero when

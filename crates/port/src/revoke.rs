@@ -89,7 +89,7 @@ impl SendRight {
     }
 }
 
-fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
+pub(crate) fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     let process = &port.process;
     let target = (port.id, badge);
     let mut links = links::all(process).into_iter();

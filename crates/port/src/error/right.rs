@@ -117,6 +117,11 @@ pub enum RightError {
     /// The right was lost on its way here and cannot be sent on.
     #[error("what came with the message was lost for want of room in this process; drop it")]
     Lost,
+    /// Ports that share the receiver of this one do not move yet.
+    #[error(
+        "other ports share the receiver of this one, or did; send a port whose receiver is its own"
+    )]
+    Shared,
     /// The receive right is in that process already.
     #[error("the receive right is in that process already; there is nothing to send")]
     Home,

@@ -54,11 +54,11 @@ impl PeerPorts {
     }
 }
 
-/// Whether `port` was bound after `other`, at the same receiver: the generation is in the 23 bits above
+/// Whether `port` was bound after `other`, at the same receiver: the generation is in the 22 bits above
 /// the receiver and wraps around.
 const fn is_later(port: u32, other: u32) -> bool {
-    ((port & !0xff) << 1)
-        .wrapping_sub((other & !0xff) << 1)
+    ((port & !0xff) << 2)
+        .wrapping_sub((other & !0xff) << 2)
         .cast_signed()
         > 0
 }

@@ -4,9 +4,12 @@ use super::Poller;
 use super::lane::NO_RIGHT;
 use crate::introduce;
 use crate::introduce::Named;
+use crate::ports;
+use crate::process::Process;
 use crate::request::{Request, Seal};
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{Kind, REVOKED};
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -30,15 +33,18 @@ impl Poller {
         // Together with the seal it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.rights.ended.load(Ordering::Acquire);
-        let target = match introduce::named(&lane.link, &self.process, header.port, 0) {
-            Named::To(target) if target.port == self.port => target,
+        let seal = match introduce::named(&lane.link, &self.process, header.port, 0) {
+            Named::To(target) if target.port == self.port => Seal::of(target),
+            Named::To(target) if is_beside(&self.process, self.receiver, target.port) => {
+                Seal::of_member(target)
+            }
             Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
             Named::Revoked => return Ok(Through::Dead(REVOKED)),
             Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
             }
         };
-        (lane.word, lane.seal) = (header.port.into(), Seal::of(target));
+        (lane.word, lane.seal) = (header.port.into(), seal);
         Ok(Through::To(lane.seal))
     }
 
@@ -52,4 +58,9 @@ impl Poller {
         self.again = true;
         None
     }
+}
+
+/// Whether that is a port which shares this receiver.
+fn is_beside(process: &Process, receiver: u32, port: u32) -> bool {
+    is_member(port) && receiver_of(port) == receiver && ports::by_id(process, port).is_some()
 }

@@ -36,6 +36,8 @@ pub(crate) struct Received {
 pub(crate) struct Seal {
     pub(crate) badge: u64,
     pub(crate) permissions: u16,
+    /// The port, if it shares its receiver; zero for the receiver's own.
+    pub(crate) member: u32,
 }
 
 impl Seal {
@@ -43,12 +45,22 @@ impl Seal {
     pub(crate) const NONE: Self = Self {
         badge: 0,
         permissions: 0,
+        member: 0,
     };
 
     pub(crate) const fn of(target: Target) -> Self {
         Self {
             badge: target.badge,
             permissions: target.permissions,
+            member: 0,
+        }
+    }
+
+    /// As [`Self::of`], of a right to a port that shares its receiver.
+    pub(crate) const fn of_member(target: Target) -> Self {
+        Self {
+            member: target.port,
+            ..Self::of(target)
         }
     }
 }

@@ -1,0 +1,182 @@
+//! Ports that share a receiver: a port is an entry in a table, and one thread serves thousands.
+
+use crate::error::{BindError, Misuse};
+use crate::notice;
+use crate::own::OwnRight;
+use crate::port::Port;
+use crate::ports;
+use crate::rank;
+use crate::receive::ReceiveRight;
+use crate::revoke;
+use core::sync::atomic::Ordering;
+use handfast_sys::sync::Mutex;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A port whose messages come to the receiver of another: [`ReceiveRight::member`]. It has rights, badges, notices and an end of its
+/// own, and no thread, name or descriptor; some 500 bytes.
+///
+/// When it is dropped its rights are revoked: their holders are told as for [`ReceiveRight::revoke`]. It ends with the port whose
+/// receiver it shares.
+pub struct MemberPort {
+    port: Arc<Port>,
+    epoch: u32,
+    /// Of all rights that were minted.
+    badges: Mutex<BTreeSet<u64>, rank::Minted>,
+}
+
+impl ReceiveRight {
+    /// Makes a port whose messages and notices are received here, up to 1,048,576 in one process. [`Request::member`](crate::Request::member) tells
+    /// which port a message came to. No system call.
+    ///
+    /// # Errors
+    /// [`BindError::Exhausted`] beyond that number. [`BindError::Misuse`] in a forked child, or once the node was shut down.
+    pub fn member(&self) -> Result<MemberPort, BindError> {
+        let port = self.port();
+        port.process.check()?;
+        if self.check().is_err() {
+            return Err(BindError::Misuse(Misuse::Forked));
+        }
+        Ok(MemberPort {
+            port: ports::add_member(port)?,
+            epoch: port.process.epoch,
+            badges: Mutex::default(),
+        })
+    }
+}
+
+impl MemberPort {
+    /// The number that [`Request::member`](crate::Request::member) returns for it. No other port of the process has it at the same time.
+    #[must_use]
+    pub fn key(&self) -> u32 {
+        self.port.id
+    }
+
+    /// As [`ReceiveRight::mint`].
+    #[must_use]
+    pub fn mint(&self, badge: u64) -> OwnRight {
+        self.badges.lock().insert(badge);
+        OwnRight::to(&self.port, badge)
+    }
+
+    /// As [`ReceiveRight::revoke`].
+    pub fn revoke(&self, badge: u64) {
+        revoke::revoke_those(&self.port, badge, None);
+    }
+
+    /// As [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
+    pub fn notify_no_senders(&self) {
+        notice::ask_no_senders(&self.port);
+    }
+
+    /// As [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        notice::ask_no_senders_of(&self.port, badge);
+    }
+}
+
+impl Drop for MemberPort {
+    fn drop(&mut self) {
+        if self.epoch == handfast_sys::process::fork_epoch() {
+            // Release: as in `link_life::tell_closing`.
+            self.port.is_closing.store(true, Ordering::Release);
+            ports::remove_member(&self.port);
+            for badge in core::mem::take(self.badges.get_mut()) {
+                revoke::revoke_those(&self.port, badge, None);
+            }
+        }
+    }
+}
+
+impl core::fmt::Debug for MemberPort {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("MemberPort")
+            .field("key", &self.port.id)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Gone, SendError};
+    use crate::{Notice, anonymous};
+
+    #[test]
+    fn thousands_of_ports_share_a_receiver() {
+        let server = anonymous().unwrap();
+        let members: Vec<_> = (0..2000).map(|_| server.member().unwrap()).collect();
+        let connect = |member: &MemberPort| member.mint(1).connect().unwrap();
+        let rights: Vec<_> = members.iter().map(connect).collect();
+        let own = server.mint(3).connect().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..=members.len() {
+                    let request = server.receive().unwrap();
+                    let key = request.member().unwrap_or_default();
+                    request.reply(&key.to_le_bytes()).unwrap();
+                }
+            });
+            for (member, right) in members.iter().zip(&rights) {
+                assert_eq!(&*right.call(b"").unwrap(), member.key().to_le_bytes());
+            }
+            assert_eq!(&*own.call(b"").unwrap(), [0; 4]);
+        });
+    }
+
+    #[test]
+    fn each_port_has_notices_and_an_end_of_its_own() {
+        let server = anonymous().unwrap();
+        let (one, two) = (server.member().unwrap(), server.member().unwrap());
+        one.notify_no_senders();
+        two.notify_no_senders_of(7);
+        let (to_one, to_two) = (
+            one.mint(1).connect().unwrap(),
+            two.mint(7).connect().unwrap(),
+        );
+        drop(to_one);
+        let notice = server.receive().unwrap();
+        assert_eq!(
+            (notice.notice(), notice.member()),
+            (Some(Notice::NoSenders), Some(one.key()))
+        );
+        let again = two.mint(7);
+        drop(to_two);
+        drop(again);
+        let notice = server.receive().unwrap();
+        let expected = Some(Notice::NoSendersOf(7));
+        assert_eq!(
+            (notice.notice(), notice.member()),
+            (expected, Some(two.key()))
+        );
+
+        let (to_one, to_two) = (
+            one.mint(2).connect().unwrap(),
+            two.mint(2).connect().unwrap(),
+        );
+        let number = 40;
+        to_one.notify_death(&server, number);
+        drop(one);
+        assert_eq!(
+            server.receive().unwrap().notice(),
+            Some(Notice::Dead(number))
+        );
+        let ended = to_one.send(b"").unwrap_err();
+        assert!(matches!(ended, SendError::Gone(Gone::Right)), "{ended:?}");
+        to_two.send(b"to two").unwrap();
+        assert_eq!(server.receive().unwrap().member(), Some(two.key()));
+    }
+
+    #[test]
+    fn a_port_ends_with_the_one_whose_receiver_it_shares() {
+        let server = anonymous().unwrap();
+        let member = server.member().unwrap();
+        let right = member.mint(1).connect().unwrap();
+        drop(server);
+        let ended = right.send(b"").unwrap_err();
+        assert!(matches!(ended, SendError::Gone(_)), "{ended:?}");
+        // The next port at the receiver gets nothing of it.
+        let next = anonymous().unwrap();
+        assert!(next.try_receive().is_err());
+    }
+}
