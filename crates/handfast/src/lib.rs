@@ -90,11 +90,11 @@ handfast_domain::at_start!(domain::at_start);
 pub use handfast_port::error;
 pub use handfast_port::{
     Arena, BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity,
-    Interest, Loan, MESSAGE_BYTES_MAX, Memory, MemoryMut, Message, Node, NodeBuilder, NotForwarded,
-    Notice, Options, OwnRight, Peer, PerCpu, Place, Quotas, Readiness, Receive, ReceiveRight,
-    Reply, ReplyRight, Request, Returned, Right, SendRight, Sending, Sent, Strategy, Target, Token,
-    WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect, connect_timeout,
-    connect_with, handoff, set_quotas, set_quotas_by, wait_moved,
+    Interest, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message, Node, NodeBuilder,
+    NotForwarded, Notice, Options, OwnRight, Peer, PerCpu, Place, Quotas, Readiness, Receive,
+    ReceiveRight, Reply, ReplyRight, Request, Returned, Right, SendRight, Sending, Sent, Strategy,
+    Target, Token, WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect,
+    connect_timeout, connect_with, handoff, set_quotas, set_quotas_by, wait_moved,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

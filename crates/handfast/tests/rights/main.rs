@@ -12,6 +12,7 @@ mod badges;
 mod crossing;
 mod given;
 mod introductions;
+mod members;
 mod polled;
 mod revocation;
 mod under_way;
@@ -41,6 +42,8 @@ fn a_child_process_plays_its_role() {
         "mortal" => under_way::mortal(arguments[0]),
         "polling exporter" => polled::exporter(arguments[0]),
         "introducer to all" => polled::introducer(arguments[0], arguments[1]),
+        "server of objects" => members::server(arguments[0]),
+        "holder of objects" => members::holder(arguments[0]),
         "fickle" => introductions::fickle(arguments[0], arguments[1]),
         _ => trio::play(role, arguments),
     });
