@@ -16,7 +16,7 @@ use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use crate::vine;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use handfast_layout::part::{is_member, receiver_of};
+use handfast_layout::part::is_member;
 use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;

@@ -15,8 +15,9 @@ pub mod machine;
 mod payload;
 mod percpu;
 pub mod plan;
+pub mod ports;
 pub mod ppc;
-pub mod primitives;
+mod primitives;
 mod process;
 pub mod report;
 mod rights;
@@ -104,7 +105,8 @@ What `ratio` (ratio_to_limit) compares, always within one round:
   ppc      p50 with the p50 of `limit`, two WRPKRU and a stack switch; with a payload, of one that also
            copies it once.
   percpu   throughput with that of `futex-percpu`, a hand-written futex pair on each CPU: more is better.
-           `to one`: with the same system's for one client on one CPU.";
+           `to one`: with the same system's for one client on one CPU.
+  ports    none; `to one`: time with that of the same case with ten ports.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -130,6 +132,8 @@ pub enum Bench {
     Ppc,
     /// 1 to all CPUs, a client on each: servers of one thread, of a pool, and of a worker on each CPU.
     Percpu,
+    /// One thread that serves ten ports, and a hundred thousand.
+    Ports,
 }
 
 impl Args {
@@ -181,6 +185,7 @@ pub fn run(args: &Args) -> Outcome {
         Bench::Rights => ("rights", rights::measure(&mut run)?),
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
         Bench::Percpu => ("percpu", percpu::measure(&mut run)?),
+        Bench::Ports => ("ports", ports::measure(&mut run)?),
     };
     if rows.is_empty() {
         let asked = args.only.join(", ");
