@@ -71,7 +71,12 @@ impl ReplyRight {
 
     /// Ends the call as one that a domain has not served.
     pub(crate) fn fail(self, error: DomainError) {
-        self.0.fail(error);
+        if let Ok(slot) = self.slot()
+            && !slot.link.is_over()
+        {
+            slot.fail(error);
+            drop(self.0.answered());
+        }
     }
 
     fn slot(&self) -> Result<&ReplySlot, ReplyError> {

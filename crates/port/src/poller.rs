@@ -187,7 +187,7 @@ impl Poller {
             if self.notices.is_due()
                 && let Some(notice) = self.notices.take_death()
             {
-                return Some(Request::notify(notice));
+                return Some(Request::notify(notice, 0));
             }
         }
         if !self.spare.has_buffer() {
@@ -262,12 +262,12 @@ impl Poller {
             let has_looked = || self.process.deaths.load(Ordering::Acquire) == self.deaths;
             // Before its own, which says that there is none more.
             match self.members_due.take(has_looked) {
-                Ok(Some((notice, port))) => return Some(Request::notify_of(notice, port)),
+                Ok(Some((notice, port))) => return Some(Request::notify(notice, port)),
                 Ok(None) => {}
                 Err(_) => continue,
             }
             if let Ok(notice) = self.notices.take(has_looked) {
-                return notice.map(Request::notify);
+                return notice.map(|notice| Request::notify(notice, 0));
             }
         }
     }

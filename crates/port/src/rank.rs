@@ -1,7 +1,7 @@
 //! The ranks of the locks, in rising order: see `spec/locks.md`.
 
 handfast_sys::ranks! { 20:
-        Turns,
+    Turns,
     Current,
     Nodes,
     Switching,

@@ -9,6 +9,7 @@ use crate::poller::Poller;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
+use crate::receiver::Receiver;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use crate::unbound;
@@ -37,6 +38,8 @@ use std::time::Instant;
 /// ```
 pub struct ReceiveRight {
     port: Arc<Port>,
+    /// Its receiver, one load nearer.
+    at: Arc<Receiver>,
     /// A name by which others connect to it.
     bound: Option<Bound>,
     epoch: u32,
@@ -86,8 +89,10 @@ fn make(
     {
         bound.remove_file();
     }
+    let port = port?;
     Ok(ReceiveRight {
-        port: port?,
+        at: port.at.clone(),
+        port,
         bound,
         epoch: process.epoch,
         is_quiet: false,
@@ -361,18 +366,18 @@ impl ReceiveRight {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         self.check()?;
-        let mut guard = self.port.at.try_lock();
+        let mut guard = self.at.try_lock();
         // The reply right is used in place and taken only then: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
-            (Some(poller), Some(reply)) if reply.receiver() == self.port.receiver => {
+            (Some(poller), Some(reply)) if reply.receiver() == self.at.index => {
                 poller.answer(reply, bytes)
             }
             // No thread polls, or the call came through another port, whose poller knows its lane.
             (_, Some(reply)) => reply.answer(Kind::Message, bytes),
         };
         if woke {
-            self.port.at.woke_caller();
+            self.at.woke_caller();
         }
         if let Some(received) = request.answered() {
             match &mut guard {
@@ -381,13 +386,13 @@ impl ReceiveRight {
                 None => received.pool(),
             }
         }
-        self.port.at.wait(guard, deadline_ns, |_, request| request)
+        self.at.wait(guard, deadline_ns, |_, request| request)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
-        let guard = self.port.at.try_lock();
-        self.port.at.wait(guard, deadline_ns, |_, request| request)
+        let guard = self.at.try_lock();
+        self.at.wait(guard, deadline_ns, |_, request| request)
     }
 
     #[inline]

@@ -122,15 +122,9 @@ impl Request {
         !received.is_call && received.notice.is_none() && !received.message.has_rights()
     }
 
-    /// A request that carries a notice instead of a message.
+    /// A request that carries a notice instead of a message: of the receiver's own port, or of one that shares the receiver.
     #[cold]
-    pub(crate) fn notify(notice: Notice) -> Self {
-        Self::notify_of(notice, 0)
-    }
-
-    /// As [`Self::notify`], of a port that shares its receiver.
-    #[cold]
-    pub(crate) fn notify_of(notice: Notice, member: u32) -> Self {
+    pub(crate) fn notify(notice: Notice, member: u32) -> Self {
         let mut received = Received::new();
         received.peer = Peer { pid: 0, uid: 0 };
         received.holder = Holder::NOBODY;

@@ -7,7 +7,7 @@
 //! link, and the count of calls is this thread's own. No lock, no write to memory that another thread writes, no system
 //! call.
 
-use crate::error::{BindError, DomainError, Exhausted, SendError};
+use crate::error::{BindError, Exhausted, SendError};
 use crate::link_life;
 use crate::notice;
 use crate::notice::Notice;
@@ -179,10 +179,9 @@ fn work(receive: &ReceiveRight, local: &Local) {
                 receive.receive()
             }
             outcome => {
-                if let Err(SendError::Domain(error)) = outcome {
-                    request.fail(error);
-                } else {
-                    drop(request);
+                let (_, right) = request.split();
+                if let (Err(SendError::Domain(error)), Some(right)) = (outcome, right) {
+                    right.fail(error);
                 }
                 receive.receive()
             }
@@ -199,15 +198,5 @@ fn go_on(request: Request, mut on: Next) {
         let _ = request.forward_with(&on.to, on.bytes(), rights);
     } else {
         let _ = on.to.with(rights).send(on.bytes());
-    }
-}
-
-impl Request {
-    /// Ends the call as one that a domain has not served.
-    pub(crate) fn fail(self, error: DomainError) {
-        if let Some(reply) = self.reply_right().filter(|reply| !reply.link.is_over()) {
-            reply.fail(error);
-            drop(self.answered());
-        }
     }
 }
