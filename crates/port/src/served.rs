@@ -40,7 +40,7 @@ pub trait Serve: Send + Sync + 'static {
     /// As [`Self::serve`], until this time of the monotonic clock at the latest.
     ///
     /// # Errors
-    /// As there; [`DomainError::Deadline`] then, [`DomainError::NoDeadline`] where it cannot be ended.
+    /// As there; [`DomainError::Deadline`](crate::error::DomainError::Deadline) then, [`DomainError::NoDeadline`](crate::error::DomainError::NoDeadline) where it cannot be ended.
     fn serve_until(
         &self,
         message: Incoming<'_>,
