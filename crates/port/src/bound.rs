@@ -18,7 +18,7 @@ use handfast_layout::part::Bound as BoundName;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::{Flag, Poll, Trigger};
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{Errno, OwnedFd, socket};
+use handfast_sys::{Errno, OwnedFd, clock, socket, thread};
 use std::sync::Arc;
 
 /// A name that has come with a receive right, and the socket that listens there.
@@ -150,10 +150,7 @@ impl Bound {
             listener: self.listener.clone(),
             poll,
         };
-        std::thread::Builder::new()
-            .name("handfast-accept".into())
-            .stack_size(128 * 1024)
-            .spawn(move || acceptor.run())
+        thread::spawn("handfast-accept", 128 * 1024, move || acceptor.run())
             .map_err(|_| Resource::of("clone", Errno::AGAIN))?;
         self.by = By::Thread(stop);
         let _ = port.taken_up.set(self.listener.clone());
@@ -206,7 +203,7 @@ impl Acceptor {
                 // The socket listens no more.
                 Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => return,
                 // No descriptor, no memory.
-                Err(_) => std::thread::sleep(AGAIN),
+                Err(_) => clock::sleep(AGAIN),
             }
         }
     }

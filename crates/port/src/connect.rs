@@ -11,6 +11,7 @@ use crate::receive::BEHIND_DESCRIPTOR;
 use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;
+use crate::tables::{Table, Which};
 use crate::turns::Turns;
 use crate::unused;
 use crate::users::Foreign;
@@ -20,7 +21,7 @@ use handfast_layout::name;
 use handfast_sys::{Errno, OwnedFd, clock, socket};
 use handshake::attempt;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 mod handshake;
@@ -34,6 +35,14 @@ const RETRY_DOUBLINGS: u32 = 8;
 /// Connections in a row that a server may end without an answer, about half a second in all: a server with many
 /// handshakes under way lets the oldest go. A server that has died takes no further ones.
 const UNANSWERED_MAX: u32 = 100;
+
+/// The sockets that threads of a node connect to.
+#[derive(Default)]
+struct Connecting(Turns<PathBuf>);
+
+impl Table for Connecting {
+    const WHICH: Which = Which::Connecting;
+}
 
 /// The result of one handshake.
 enum Attempt {
@@ -94,7 +103,7 @@ pub(crate) fn connect_at(
     let limit = Limit::new(timeout.unwrap_or(WELCOME_TIMEOUT))?;
     process.check()?;
     let path = process.configuration.directory().join(name);
-    let turns = Turns::of_connectors();
+    let turns = &process.tables.get::<Connecting>().0;
     let (turn, limit) = match timeout {
         None => (turns.wait(path.clone()), Limit::new(WELCOME_TIMEOUT)?),
         Some(_) => {
@@ -187,7 +196,7 @@ fn connect_by(
         }
         // The other process, or our keeper, is at work on it.
         let pause = RETRY_FIRST * (1 << attempts.min(RETRY_DOUBLINGS));
-        std::thread::sleep(pause.min(limit.left()));
+        clock::sleep(pause.min(limit.left()));
     }
     Err(limit.passed(name))
 }
@@ -217,7 +226,7 @@ pub(crate) fn by_door(
                 None => {}
             }
         }
-        std::thread::sleep(pause.min(limit.left()));
+        clock::sleep(pause.min(limit.left()));
         pause = (pause * 2).min(RETRY_FIRST * (1 << RETRY_DOUBLINGS));
     }
     Err(limit.passed(DOOR_NAME))

@@ -33,7 +33,7 @@ use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{AsFd, Errno, OwnedFd};
+use handfast_sys::{AsFd, Errno, OwnedFd, thread};
 use std::sync::{Arc, Weak};
 pub(crate) use upgrade::Upgrade;
 
@@ -386,8 +386,7 @@ pub(crate) fn knock(
         meet(&node, exporter, link.as_deref());
         drop((link, charge));
     };
-    let thread = std::thread::Builder::new().name("handfast-door".into());
-    if thread.stack_size(256 * 1024).spawn(work).is_err() {
+    if thread::spawn("handfast-door", 256 * 1024, work).is_err() {
         meet(process, exporter, None);
     }
 }

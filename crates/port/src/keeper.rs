@@ -21,10 +21,10 @@ use handfast_proto::timers::{Backoff, Left, Timer};
 use handfast_proto::users::Quota;
 use handfast_sys::poll::{Event, Trigger};
 use handfast_sys::socket::Peer;
+use handfast_sys::thread::{self, Thread};
 use handfast_sys::{Errno, OwnedFd, clock, socket};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 mod control;
 mod greet;
@@ -82,7 +82,7 @@ struct Keeper {
 }
 
 /// Starts the keeper thread. It ends with the node.
-pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
+pub(crate) fn start(process: Arc<Process>) -> std::io::Result<Thread> {
     let mut keeper = Keeper {
         process,
         pending: Vec::new(),
@@ -94,10 +94,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<JoinHandle<()>> {
         rounds: 0,
         muted: Vec::new(),
     };
-    std::thread::Builder::new()
-        .name("handfast-keeper".into())
-        .stack_size(256 * 1024)
-        .spawn(move || keeper.run())
+    thread::spawn("handfast-keeper", 256 * 1024, move || keeper.run())
 }
 
 /// Runs one piece of work. Others go on without this thread's calls, or for ever: a panic here ends only that piece.
@@ -105,7 +102,7 @@ fn turn(work: impl FnOnce()) {
     // Wakers run once it has let go of all locks.
     if guest::guarded(|| guest::later(work)).is_none() {
         // The event may be reported again at once.
-        std::thread::sleep(AFTER_PANIC);
+        clock::sleep(AFTER_PANIC);
     }
 }
 

@@ -47,6 +47,8 @@ mod room;
 mod rows;
 mod sending;
 mod sent;
+#[cfg(all(test, feature = "simulation"))]
+mod simulation;
 mod slots;
 mod spread;
 mod waiters;

@@ -16,12 +16,10 @@ use crate::process::Process;
 use crate::rank;
 use crate::redirect;
 use crate::relay;
-use crate::turns::Turns;
 use crate::vine;
 use core::time::Duration;
 use handfast_sys::sync::Mutex;
-use handfast_sys::{process, socket};
-use std::path::PathBuf;
+use handfast_sys::{clock, process, socket};
 use std::sync::{Arc, OnceLock, Weak};
 
 /// How long a shutdown waits for threads that wait on its links, at most.
@@ -34,8 +32,6 @@ pub(crate) struct Locks {
     current: Mutex<Option<Arc<Process>>, rank::Current>,
     /// The nodes of this process, and those that have ended lately.
     nodes: Mutex<Vec<Weak<Process>>, rank::Nodes>,
-    /// The sockets that threads of this process connect to.
-    connecting: Turns<PathBuf>,
     next: OnceLock<&'static Self>,
 }
 
@@ -45,7 +41,6 @@ impl Locks {
             epoch,
             current: Mutex::new(None),
             nodes: Mutex::new(Vec::new()),
-            connecting: Turns::new(),
             next: OnceLock::new(),
         }
     }
@@ -75,13 +70,6 @@ impl Locks {
         let own = is_it.then(|| current.take()).flatten();
         drop(current);
         drop(own);
-    }
-}
-
-impl Turns<PathBuf> {
-    /// The turns of this process's connecting threads, by name.
-    pub(crate) fn of_connectors() -> &'static Self {
-        &Locks::own().connecting
     }
 }
 
@@ -167,7 +155,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         if links.iter().all(has_left) {
             break;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        clock::sleep(Duration::from_millis(1));
     }
 }
 

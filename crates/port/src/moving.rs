@@ -33,6 +33,7 @@ use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::rights::{Handle, Meaning, Target};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
+use handfast_sys::thread;
 pub(crate) use home::{Home, Mark};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -268,8 +269,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         drop(home);
         trail_ended(&node);
     };
-    let thread = std::thread::Builder::new().name("handfast-trail".into());
-    if let Err(error) = thread.stack_size(256 * 1024).spawn(work) {
+    if let Err(error) = thread::spawn("handfast-trail", 256 * 1024, work) {
         crate::guest::tell!(warn, %error, "no thread to follow a port: its senders lose it");
         trail_ended(process);
     }

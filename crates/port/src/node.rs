@@ -223,6 +223,11 @@ impl Node {
     pub fn shutdown(&self) {
         lifecycle::shutdown(&self.process);
     }
+
+    #[cfg(all(test, feature = "simulation"))]
+    pub(crate) const fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
 }
 
 impl core::fmt::Debug for Node {

@@ -164,6 +164,23 @@ pub(crate) fn end_all_paths(process: &Process) {
     drop((live, wanted));
 }
 
+/// The paths by which outcomes come by this link, or go.
+#[cfg(all(test, feature = "simulation"))]
+pub(crate) fn uses(of: &Arc<Link>) -> usize {
+    let process = &of.process;
+    let is_its = |path: &&Arc<Path>| path.link.serial == of.serial;
+    let granted = callers(process).live.iter().filter(is_its).count();
+    let parties = links::all(process).into_iter().map(|link| {
+        let passing = link.parts.passing.lock();
+        let numbers = passing.parties.numbers();
+        let of_number = numbers.filter_map(|number| passing.parties.get(number));
+        of_number
+            .filter(|party| Arc::ptr_eq(&party.link, of))
+            .count()
+    });
+    granted + parties.sum::<usize>()
+}
+
 fn refuse_path(forwarder: &Link, number: u32) {
     forget_party(forwarder, number);
     forwarder.say(ControlMessage::PathRefused { number });

@@ -20,9 +20,9 @@ use handfast_region::Tally;
 use handfast_sys::poll::{Flag, Poll, Trigger};
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::Mutex;
+use handfast_sys::thread::Thread;
 use handfast_sys::{OwnedFd, process};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
 /// The state shared by all handles of this process.
 pub(crate) struct Process {
@@ -61,7 +61,7 @@ pub(crate) struct Process {
     pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
     /// It was shut down.
     is_over: AtomicBool,
-    keeper: Mutex<Option<JoinHandle<()>>, rank::KeeperThread>,
+    keeper: Mutex<Option<Thread>, rank::KeeperThread>,
     pub(crate) counting: Counting,
     pub(crate) defaults: Defaults,
 }
@@ -195,7 +195,7 @@ impl Process {
     }
 
     /// Remembers its control thread; returns the one it had.
-    pub(crate) fn set_keeper(&self, keeper: Option<JoinHandle<()>>) -> Option<JoinHandle<()>> {
+    pub(crate) fn set_keeper(&self, keeper: Option<Thread>) -> Option<Thread> {
         core::mem::replace(&mut *self.keeper.lock(), keeper)
     }
 

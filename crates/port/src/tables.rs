@@ -15,6 +15,7 @@ pub(crate) enum Which {
     Vines,
     Loops,
     Accepted,
+    Connecting,
     Callers,
     Doors,
     Moves,

@@ -27,6 +27,7 @@ use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::thread;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -99,11 +100,12 @@ impl Vines {
         // end, which the application is told.
         let (begin, begins) = std::sync::mpsc::channel();
         let served = vine.clone();
-        std::thread::Builder::new()
-            .name("handfast-vine".into())
-            .stack_size(256 * 1024)
-            .spawn(move || begins.recv().map(|receive| served.serve(&receive)))
-            .map_err(|_| RightError::Third)?;
+        thread::spawn("handfast-vine", 256 * 1024, move || {
+            if let Ok(receive) = begins.recv() {
+                served.serve(&receive);
+            }
+        })
+        .map_err(|_| RightError::Third)?;
         let known = self.0.lock().get_or_insert_with(|| vine.clone()).clone();
         if Arc::ptr_eq(&known, &vine) {
             // The thread waits for it.

@@ -206,6 +206,12 @@ impl<R> Parties<R> {
         }
     }
 
+    /// The numbers that have a meaning.
+    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+        let known = self.known.iter();
+        known.filter_map(|(number, party)| party.as_ref().map(|_| *number))
+    }
+
     /// The meaning of `number`.
     #[must_use]
     pub fn get(&self, number: u32) -> Option<&R> {

@@ -10,6 +10,10 @@ use std::time::{Duration, Instant};
 /// `CLOCK_MONOTONIC` in nanoseconds. One vDSO call, about 25 ns.
 #[must_use]
 pub fn now_ns() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(now_ns) = crate::simulation::now_ns() {
+        return now_ns;
+    }
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
@@ -17,6 +21,10 @@ pub fn now_ns() -> u64 {
 /// Processor time of this thread, in nanoseconds. One system call.
 #[must_use]
 pub fn thread_ns() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(now_ns) = crate::simulation::now_ns() {
+        return now_ns;
+    }
     let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     used.tv_sec.cast_unsigned() * 1_000_000_000 + used.tv_nsec.cast_unsigned()
 }
@@ -37,6 +45,10 @@ pub fn instant_ns(instant: Instant) -> u64 {
 #[must_use]
 #[inline]
 pub fn ticks_ns() -> u64 {
+    #[cfg(feature = "simulation")]
+    if let Some(now_ns) = crate::simulation::now_ns() {
+        return now_ns;
+    }
     match SCALE.get() {
         // The product keeps 128 bits: 64-bit ticks times a 32.32 fixed-point factor.
         Some(Scale {
@@ -56,9 +68,18 @@ pub fn calibrate() {
     SCALE.get_or_init(|| Scale { factor: factor() });
 }
 
+/// Blocks for this time. One `nanosleep`.
+pub fn sleep(duration: Duration) {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::sleep(duration) {
+        return;
+    }
+    std::thread::sleep(duration);
+}
+
 /// Blocks for the shortest time the kernel's timers give. One `nanosleep`.
 pub fn nap() {
-    std::thread::sleep(Duration::from_nanos(1));
+    sleep(Duration::from_nanos(1));
 }
 
 struct Scale {

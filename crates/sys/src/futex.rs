@@ -25,6 +25,11 @@ pub enum Wait {
 /// `word` must point to four mapped, aligned bytes for the duration of the call.
 #[must_use]
 pub unsafe fn wait(word: NonNull<u32>, expected: u32, deadline_ns: Option<u64>) -> Wait {
+    #[cfg(feature = "simulation")]
+    // SAFETY: the caller vouches for the word.
+    if let Some(ended) = unsafe { crate::simulation::wait_any(&[(word, expected)], deadline_ns) } {
+        return ended;
+    }
     let timeout = deadline_ns.map(timespec);
     let timeout = timeout
         .as_ref()
@@ -51,6 +56,10 @@ pub unsafe fn wait(word: NonNull<u32>, expected: u32, deadline_ns: Option<u64>) 
 /// # Safety
 /// `word` must point to four mapped, aligned bytes for the duration of the call.
 pub unsafe fn wake(word: NonNull<u32>, count: u32) -> u32 {
+    #[cfg(feature = "simulation")]
+    if let Some(woken) = crate::simulation::wake(word, count) {
+        return woken;
+    }
     let count = count.min(i32::MAX as u32);
     // SAFETY: the caller vouches for `word`.
     let woken = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
@@ -73,6 +82,11 @@ pub unsafe fn wait_any(
 ) -> Result<Wait, Errno> {
     if words.is_empty() || words.len() > WORDS_MAX {
         return Err(Errno::INVAL);
+    }
+    #[cfg(feature = "simulation")]
+    // SAFETY: the caller vouches for the words.
+    if let Some(ended) = unsafe { crate::simulation::wait_any(words, deadline_ns) } {
+        return Ok(ended);
     }
     let mut waiters = [Waiter::default(); WORDS_MAX];
     for (waiter, (word, expected)) in waiters.iter_mut().zip(words) {
@@ -152,6 +166,11 @@ pub fn register_fence() -> bool {
 /// refuses.
 #[must_use]
 pub fn fence_others() -> bool {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_active() {
+        // One thread runs at a time, and those that do not have passed a fence.
+        return true;
+    }
     // SAFETY: the call takes no pointers.
     let result = unsafe {
         libc::syscall(
@@ -181,6 +200,10 @@ pub fn fence_light() {
 /// Where the kernel does not know the call (before Linux 4.14; a sandbox), sleeps for a millisecond instead: no fence by any
 /// document, but longer than processors keep a store to themselves.
 pub fn fence_own_threads() {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_active() {
+        return;
+    }
     if cfg!(miri) {
         // See `fence_light`.
         return core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);

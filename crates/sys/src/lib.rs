@@ -24,8 +24,11 @@ pub mod seccomp;
 pub mod shared;
 pub mod signal;
 pub mod signal_stack;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod socket;
 pub mod sync;
+pub mod thread;
 pub mod timer;
 
 pub use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};

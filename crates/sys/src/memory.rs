@@ -310,8 +310,10 @@ impl Mapping {
     ) -> Result<Self, Errno> {
         let anywhere = core::ptr::null_mut();
         // SAFETY: a null hint lets the kernel choose an unused range; nothing is replaced.
-        let base = unsafe { rustix::mm::mmap(anywhere, len_bytes, protection, flags, fd, 0)? };
+        let base = unsafe { rustix::mm::mmap(anywhere, len_bytes, protection, flags, &fd, 0)? };
         let base = NonNull::new(base.cast::<u8>()).ok_or(Errno::NOMEM)?;
+        #[cfg(feature = "simulation")]
+        crate::simulation::mapped(base, len_bytes, fd);
         Ok(Self {
             base,
             len_bytes,
@@ -345,6 +347,8 @@ impl Drop for Mapping {
         if self.is_forked() {
             return;
         }
+        #[cfg(feature = "simulation")]
+        crate::simulation::unmapped(self.base);
         // SAFETY: the range was mapped by `map` and no pointer into it outlives `self` (users
         // hold the mapping for as long as they access it).
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len_bytes) };

@@ -9,6 +9,9 @@ use rustix::time::{TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
 #[derive(Debug)]
 pub struct Poll {
     epoll: OwnedFd,
+    /// Something is told of once only.
+    #[cfg(feature = "simulation")]
+    has_edges: core::sync::atomic::AtomicBool,
 }
 
 /// The new state of a descriptor.
@@ -52,6 +55,8 @@ impl Poll {
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            #[cfg(feature = "simulation")]
+            has_edges: core::sync::atomic::AtomicBool::new(false),
         })
     }
 
@@ -81,6 +86,10 @@ impl Poll {
         });
         if trigger == Trigger::Edge {
             flags = flags.union(epoll::EventFlags::ET);
+            #[cfg(feature = "simulation")]
+            // Relaxed: one thread runs at a time.
+            self.has_edges
+                .store(true, core::sync::atomic::Ordering::Relaxed);
         }
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(token), flags)
     }
@@ -93,6 +102,35 @@ impl Poll {
     /// Sleeps until something is ready or the deadline passes, and appends what is ready.
     /// One system call, blocks. Returns early after a signal handler.
     pub fn wait(&self, deadline_ns: Option<u64>, events: &mut Vec<Event>) {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::is_active() {
+            return self.wait_in_simulation(deadline_ns, events);
+        }
+        self.wait_here(deadline_ns, events);
+    }
+
+    /// Some of what is ready, in any order: the rest is told of later.
+    #[cfg(feature = "simulation")]
+    fn wait_in_simulation(&self, deadline_ns: Option<u64>, events: &mut Vec<Event>) {
+        use crate::simulation::{can_read, random, until};
+        use rustix::fd::AsRawFd;
+        let fd = self.epoll.as_raw_fd();
+        let is_late = until(deadline_ns, move || can_read(fd));
+        let had = events.len();
+        self.wait_here(Some(0), events);
+        // Relaxed: one thread runs at a time.
+        let keeps = self.has_edges.load(core::sync::atomic::Ordering::Relaxed);
+        if keeps || is_late == Some(true) {
+            return;
+        }
+        for at in (had + 1..events.len()).rev() {
+            events.swap(at, had + random((at + 1 - had) as u64) as usize);
+        }
+        let count = (events.len() - had) as u64;
+        events.truncate(had + count.min(1 + random(count.max(1) * 2)) as usize);
+    }
+
+    fn wait_here(&self, deadline_ns: Option<u64>, events: &mut Vec<Event>) {
         let timeout = deadline_ns.map(|deadline_ns| {
             let left = deadline_ns.saturating_sub(crate::clock::now_ns());
             rustix::event::Timespec {
@@ -139,6 +177,10 @@ impl Timer {
     /// # Errors
     /// `EMFILE`/`ENFILE` without descriptors.
     pub fn new() -> Result<Self, Errno> {
+        #[cfg(feature = "simulation")]
+        if let Some(fd) = crate::simulation::timer() {
+            return Ok(Self { fd: fd? });
+        }
         let flags = TimerfdFlags::CLOEXEC.union(TimerfdFlags::NONBLOCK);
         Ok(Self {
             fd: rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?,
@@ -147,6 +189,10 @@ impl Timer {
 
     /// Sets it to `from_now_ns`, instead of its earlier setting. One system call, never blocks.
     pub fn set(&self, from_now_ns: u64) {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::set_alarm(self.raw(), Some(from_now_ns)) {
+            return;
+        }
         let zero = rustix::time::Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -164,7 +210,23 @@ impl Timer {
 
     /// Makes it unreadable until it is set again. One system call, never blocks.
     pub fn clear(&self) {
+        #[cfg(feature = "simulation")]
+        crate::simulation::set_alarm(self.raw(), None);
         let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Timer {
+    fn raw(&self) -> rustix::fd::RawFd {
+        rustix::fd::AsRawFd::as_raw_fd(&self.fd)
+    }
+}
+
+#[cfg(feature = "simulation")]
+impl Drop for Timer {
+    fn drop(&mut self) {
+        crate::simulation::set_alarm(self.raw(), None);
     }
 }
 

@@ -37,6 +37,10 @@ pub fn watch_forks() {
 /// # Errors
 /// The error of `getrandom`; it does not block once the system has started.
 pub fn random_bytes() -> Result<[u8; 16], Errno> {
+    #[cfg(feature = "simulation")]
+    if let Some(bytes) = crate::simulation::random_bytes() {
+        return Ok(bytes);
+    }
     let mut bytes = [0; 16];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(bytes)
@@ -86,6 +90,10 @@ pub fn variable(name: &str) -> Option<OsString> {
 /// This process's id.
 #[must_use]
 pub fn pid() -> u32 {
+    #[cfg(feature = "simulation")]
+    if let Some(pid) = crate::simulation::pid() {
+        return pid;
+    }
     std::process::id()
 }
 

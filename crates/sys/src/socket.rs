@@ -34,6 +34,11 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     let _ = pass_descriptors(&socket, false);
     rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
     rustix::net::listen(&socket, backlog)?;
+    #[cfg(feature = "simulation")]
+    {
+        crate::simulation::made(&socket);
+        crate::simulation::listens(&socket);
+    }
     Ok(socket)
 }
 
@@ -57,6 +62,8 @@ pub fn is_of_messages(socket: impl AsFd) -> bool {
 /// # Errors
 /// None for a [listener](is_listener).
 pub fn listen_again(listener: impl AsFd, backlog: i32) -> Result<(), Errno> {
+    #[cfg(feature = "simulation")]
+    crate::simulation::listens(listener.as_fd());
     rustix::net::listen(listener, backlog)
 }
 
@@ -68,6 +75,15 @@ pub fn listen_again(listener: impl AsFd, backlog: i32) -> Result<(), Errno> {
 /// `EPROTOTYPE` for a socket of another type, `EAGAIN` when the backlog stays full.
 pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Errno> {
     let socket = new_socket(SocketFlags::empty())?;
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_active() {
+        crate::simulation::names(&socket)?;
+        crate::simulation::made(&socket);
+        crate::simulation::connects(&socket, path);
+        // Nothing sleeps in the kernel: see `may_come`.
+        set_nonblocking(&socket, true)?;
+        crate::simulation::pause();
+    }
     let address = SocketAddrUnix::new(path)?;
     let deadline_ns = crate::clock::deadline_ns(timeout);
     loop {
@@ -94,6 +110,8 @@ pub fn connect(path: &Path, timeout: core::time::Duration) -> Result<OwnedFd, Er
 pub fn accept(listener: impl AsFd) -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
     let socket = rustix::net::accept_with(listener, flags)?;
+    #[cfg(feature = "simulation")]
+    crate::simulation::made(&socket);
     for option in HANDED_DOWN {
         // A kernel that does not know an option hands none down.
         let _ = set_option(socket.as_fd(), option, false);
@@ -150,6 +168,19 @@ pub fn set_timeout(socket: impl AsFd, timeout: core::time::Duration) -> Result<(
     Ok(())
 }
 
+/// Waits until a message has come to a blocking socket whose time is over by the kernel's clock, and not by [`crate::clock`]'s. `false`
+/// everywhere but in a simulated machine.
+#[must_use]
+pub fn may_come(socket: impl AsFd, timeout: core::time::Duration) -> bool {
+    #[cfg(feature = "simulation")]
+    return crate::simulation::readable(socket, timeout);
+    #[cfg(not(feature = "simulation"))]
+    {
+        let _ = (socket, timeout);
+        false
+    }
+}
+
 /// The other end's identity. `getsockopt(SO_PEERCRED)`.
 ///
 /// # Errors
@@ -175,6 +206,10 @@ pub fn peer(socket: impl AsFd) -> Result<Peer, Errno> {
     };
     if result != 0 {
         return Err(crate::last_errno());
+    }
+    #[cfg(feature = "simulation")]
+    if let Some(pid) = crate::simulation::peer(&socket) {
+        credentials.pid = pid.cast_signed();
     }
     Ok(Peer {
         pid: credentials.pid.cast_unsigned(),
@@ -215,6 +250,8 @@ pub const DESCRIPTORS_MAX: usize = 4;
 /// # Errors
 /// `EPIPE` when the peer has gone, `EAGAIN` when a non-blocking socket is full, `ETOOMANYREFS`.
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
+    #[cfg(feature = "simulation")]
+    crate::simulation::preempt(crate::simulation::CALL_ONE_IN);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -281,6 +318,8 @@ pub fn receive_expected(
     bytes: &mut [u8],
     expected: impl FnOnce(&[u8]) -> usize,
 ) -> Result<Received, Errno> {
+    #[cfg(feature = "simulation")]
+    crate::simulation::preempt(crate::simulation::CALL_ONE_IN);
     let socket = socket.as_fd();
     let message = look(socket, bytes, &mut RecvAncillaryBuffer::default())?;
     if message.flags.contains(ReturnFlags::TRUNC) {

@@ -7,9 +7,12 @@ mod rank;
 #[cfg(test)]
 mod tests;
 
+#[cfg(feature = "simulation")]
+pub(crate) use rank::is_any_held;
 pub(crate) use rank::{Held, check, unchecked};
 pub use rank::{Rank, check_none_held};
 
+use crate::clock;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -27,6 +30,8 @@ pub struct Mutex<T, R: Rank> {
 pub struct MutexGuard<'a, T, R: Rank> {
     inner: sync::MutexGuard<'a, T>,
     held: Held<R>,
+    #[cfg(feature = "simulation")]
+    of: &'a Mutex<T, R>,
 }
 
 /// A lock that any number of readers hold at a time, or one writer. May sleep, by futex.
@@ -52,7 +57,12 @@ pub struct WriteGuard<'a, T, R: Rank> {
 
 /// Where threads that hold a [`Mutex`] wait for a change of its value.
 #[derive(Debug, Default)]
-pub struct Condvar(sync::Condvar);
+pub struct Condvar {
+    inner: sync::Condvar,
+    /// Wakes so far, in a simulated machine.
+    #[cfg(feature = "simulation")]
+    calls: core::sync::atomic::AtomicU32,
+}
 
 impl<T, R: Rank> Mutex<T, R> {
     /// An unheld lock.
@@ -69,9 +79,12 @@ impl<T, R: Rank> Mutex<T, R> {
     /// In debug builds, where the thread holds a lock whose [rank](Rank) is not lower.
     pub fn lock(&self) -> MutexGuard<'_, T, R> {
         check::<R>();
+        #[cfg(feature = "simulation")]
+        crate::simulation::until_free(|| {
+            !matches!(self.inner.try_lock(), Err(sync::TryLockError::WouldBlock))
+        });
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = Held::enter();
-        MutexGuard { inner, held }
+        self.taken(inner)
     }
 
     /// Checks the order as [`Self::lock`] does, where that is seldom called, and takes nothing.
@@ -90,8 +103,16 @@ impl<T, R: Rank> Mutex<T, R> {
             Err(sync::TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(sync::TryLockError::WouldBlock) => return None,
         };
-        let held = Held::enter();
-        Some(MutexGuard { inner, held })
+        Some(self.taken(inner))
+    }
+
+    fn taken<'a>(&'a self, inner: sync::MutexGuard<'a, T>) -> MutexGuard<'a, T, R> {
+        MutexGuard {
+            inner,
+            held: Held::enter(),
+            #[cfg(feature = "simulation")]
+            of: self,
+        }
     }
 
     /// The value, of which the caller is the only owner.
@@ -125,6 +146,10 @@ impl<T, R: Rank> RwLock<T, R> {
     /// In debug builds, where the thread holds a lock whose [rank](Rank) is not lower.
     pub fn read(&self) -> ReadGuard<'_, T, R> {
         check::<R>();
+        #[cfg(feature = "simulation")]
+        crate::simulation::until_free(|| {
+            !matches!(self.inner.try_read(), Err(sync::TryLockError::WouldBlock))
+        });
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         let _held = Held::enter();
         ReadGuard { inner, _held }
@@ -136,6 +161,10 @@ impl<T, R: Rank> RwLock<T, R> {
     /// As [`Self::read`].
     pub fn write(&self) -> WriteGuard<'_, T, R> {
         check::<R>();
+        #[cfg(feature = "simulation")]
+        crate::simulation::until_free(|| {
+            !matches!(self.inner.try_write(), Err(sync::TryLockError::WouldBlock))
+        });
         let inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let _held = Held::enter();
         WriteGuard { inner, _held }
@@ -157,19 +186,23 @@ impl<T: Default, R: Rank> Default for RwLock<T, R> {
 impl Condvar {
     /// One without waiters.
     pub const fn new() -> Self {
-        Self(sync::Condvar::new())
+        Self {
+            inner: sync::Condvar::new(),
+            #[cfg(feature = "simulation")]
+            calls: core::sync::atomic::AtomicU32::new(0),
+        }
     }
 
     /// Sleeps, and lets go of the lock meanwhile, until `condition` is false.
     pub fn wait_while<'a, T, R: Rank>(
         &self,
-        guard: MutexGuard<'a, T, R>,
-        condition: impl FnMut(&mut T) -> bool,
+        mut guard: MutexGuard<'a, T, R>,
+        mut condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T, R> {
-        let MutexGuard { inner, held } = guard;
-        let inner = self.0.wait_while(inner, condition);
-        let inner = inner.unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner, held }
+        while condition(&mut guard) {
+            guard = self.sleep(guard, None).0;
+        }
+        guard
     }
 
     /// Sleeps until it is woken, or for `timeout`, and then says true; now and then for no reason.
@@ -178,33 +211,98 @@ impl Condvar {
         guard: MutexGuard<'a, T, R>,
         timeout: Duration,
     ) -> (MutexGuard<'a, T, R>, bool) {
-        let MutexGuard { inner, held } = guard;
-        let waited = self.0.wait_timeout(inner, timeout);
-        let (inner, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        (MutexGuard { inner, held }, timeout.timed_out())
+        self.sleep(guard, Some(timeout))
     }
 
     /// Sleeps until `condition` is false, or for `timeout`; which one, the value says.
     pub fn wait_timeout_while<'a, T, R: Rank>(
         &self,
-        guard: MutexGuard<'a, T, R>,
+        mut guard: MutexGuard<'a, T, R>,
         timeout: Duration,
-        condition: impl FnMut(&mut T) -> bool,
+        mut condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T, R> {
-        let MutexGuard { inner, held } = guard;
-        let waited = self.0.wait_timeout_while(inner, timeout, condition);
-        let (inner, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        MutexGuard { inner, held }
+        let deadline_ns = clock::deadline_ns(timeout);
+        while condition(&mut guard) {
+            let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+            if left_ns == 0 {
+                break;
+            }
+            guard = self.sleep(guard, Some(Duration::from_nanos(left_ns))).0;
+        }
+        guard
+    }
+
+    /// Once, and whether for as long as this.
+    fn sleep<'a, T, R: Rank>(
+        &self,
+        guard: MutexGuard<'a, T, R>,
+        timeout: Option<Duration>,
+    ) -> (MutexGuard<'a, T, R>, bool) {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::is_active() {
+            return self.sleep_in_simulation(guard, timeout);
+        }
+        let MutexGuard { inner, held, .. } = guard;
+        #[cfg(feature = "simulation")]
+        let of = guard.of;
+        let (inner, is_late) = match timeout {
+            None => (
+                (self.inner.wait(inner)).unwrap_or_else(PoisonError::into_inner),
+                false,
+            ),
+            Some(timeout) => {
+                let waited = self.inner.wait_timeout(inner, timeout);
+                let (inner, ended) = waited.unwrap_or_else(PoisonError::into_inner);
+                (inner, ended.timed_out())
+            }
+        };
+        let guard = MutexGuard {
+            inner,
+            held,
+            #[cfg(feature = "simulation")]
+            of,
+        };
+        (guard, is_late)
+    }
+
+    #[cfg(feature = "simulation")]
+    fn sleep_in_simulation<'a, T, R: Rank>(
+        &self,
+        guard: MutexGuard<'a, T, R>,
+        timeout: Option<Duration>,
+    ) -> (MutexGuard<'a, T, R>, bool) {
+        let of = guard.of;
+        // Relaxed: one thread runs at a time.
+        let calls = self.calls.load(core::sync::atomic::Ordering::Relaxed);
+        drop(guard);
+        let word = core::ptr::NonNull::from(&self.calls).cast();
+        let deadline_ns = timeout.map(clock::deadline_ns);
+        // SAFETY: the word lives as long as `self`.
+        let ended = unsafe { crate::futex::wait(word, calls, deadline_ns) };
+        (of.lock(), ended == crate::futex::Wait::TimedOut)
     }
 
     /// Wakes one waiter. A system call if there is one.
     pub fn notify_one(&self) {
-        self.0.notify_one();
+        self.wake_in_simulation(1);
+        self.inner.notify_one();
     }
 
     /// Wakes all waiters. A system call if there is one.
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        self.wake_in_simulation(u32::MAX);
+        self.inner.notify_all();
+    }
+
+    fn wake_in_simulation(&self, count: u32) {
+        #[cfg(feature = "simulation")]
+        if crate::simulation::is_active() {
+            // Relaxed: as above.
+            self.calls
+                .fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+            crate::simulation::wake(core::ptr::NonNull::from(&self.calls).cast(), count);
+        }
+        let _ = count;
     }
 }
 

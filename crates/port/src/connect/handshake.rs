@@ -304,6 +304,7 @@ pub(super) fn within<T>(
         match call() {
             Err(Errno::INTR) if !limit.left().is_zero() => {}
             Err(Errno::INTR) => return Err(Errno::AGAIN),
+            Err(Errno::AGAIN) if socket::may_come(socket, limit.left()) => {}
             other => return other,
         }
     }

@@ -212,7 +212,7 @@ pub(crate) fn read_until<'a, T>(
             }
             looks += 1;
             drop(inbox);
-            std::thread::sleep(DISCARD_LOOK);
+            clock::sleep(DISCARD_LOOK);
             inbox = self::inbox(link);
         }
     }

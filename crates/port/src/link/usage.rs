@@ -20,6 +20,7 @@ pub(crate) mod state {
 }
 
 /// The uses of a link, and what becomes of it after the last.
+#[derive(Debug)]
 pub(crate) struct Usage {
     /// Send rights of this process that use it, and others.
     uses: AtomicU32,
@@ -63,6 +64,12 @@ impl Usage {
     pub(crate) fn is_granted(&self) -> bool {
         // Acquire: pairs with the Release of the thread that has granted something.
         self.granted.load(Ordering::Acquire)
+    }
+
+    #[cfg(all(test, feature = "simulation"))]
+    pub(crate) fn has_uses(&self, uses: usize) -> bool {
+        // Relaxed: one thread runs at a time.
+        self.uses.load(Ordering::Relaxed) as usize == uses
     }
 
     pub(crate) fn is_used(&self) -> bool {

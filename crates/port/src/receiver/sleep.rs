@@ -42,7 +42,7 @@ impl Receiver {
         });
         let pause = Duration::from_nanos(left_ns.min(PAUSE_NS));
         self.count(counters::MUTED, 1);
-        std::thread::sleep(pause);
+        clock::sleep(pause);
     }
 
     /// How followers are to be woken.

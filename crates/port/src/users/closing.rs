@@ -4,11 +4,12 @@ use super::Users;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_proto::users::Quota;
+use handfast_sys::clock;
 use handfast_sys::socket;
 use handfast_sys::sync::Condvar;
+use handfast_sys::thread;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::foreign::Ended;
 
@@ -106,10 +107,8 @@ impl Users {
             return;
         }
         let (users, more) = (self.clone(), closing.more.clone());
-        let thread = std::thread::Builder::new().name("handfast-close".into());
-        let thread = thread.stack_size(128 * 1024);
         // Without a thread what waits goes on waiting, and counts: it is not closed where that may block.
-        match thread.spawn(move || users.run(user, &more)) {
+        match thread::spawn("handfast-close", 128 * 1024, move || users.run(user, &more)) {
             Ok(_) => closing.threads += 1,
             // Relaxed: a hint.
             Err(_) if closing.threads == 0 => self.lacks_thread.store(true, Ordering::Relaxed),
@@ -121,16 +120,18 @@ impl Users {
         handfast_sys::signal::block_all();
         let mut state = self.state();
         let mut is_last = false;
-        let mut looked = Instant::now();
+        let mut looked_ns = clock::now_ns();
         while let Some(closing) = state.closing.get_mut(&user) {
             // Also while there is always something else to do.
-            if !closing.lingering.is_empty() && looked.elapsed() >= LINGER {
+            if !closing.lingering.is_empty()
+                && clock::now_ns() >= looked_ns + LINGER.as_nanos() as u64
+            {
                 let lingering = core::mem::take(&mut closing.lingering);
                 drop(state);
                 lingering
                     .into_iter()
                     .for_each(|ended| self.close(user, ended));
-                looked = Instant::now();
+                looked_ns = clock::now_ns();
                 state = self.state();
                 continue;
             }

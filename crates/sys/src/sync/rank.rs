@@ -42,7 +42,7 @@ macro_rules! ranks {
 #[derive(Debug)]
 pub(crate) struct Held<R: Rank> {
     /// Another one of the same level is held, longer.
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "simulation"))]
     is_second: bool,
     rank: PhantomData<fn() -> R>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Held<R: Rank> {
 /// In debug builds, where it holds one of the same rank or a higher one.
 #[inline(always)]
 pub(crate) fn check<R: Rank>() {
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "simulation"))]
     held::check(R::LEVEL, R::NAME);
 }
 
@@ -63,16 +63,22 @@ pub(crate) fn check<R: Rank>() {
 /// In debug builds, where it holds a lock with a rank.
 #[inline(always)]
 pub fn check_none_held() {
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "simulation"))]
     held::check(0, "of an application");
+}
+
+/// Whether this thread holds a lock with a rank.
+#[cfg(feature = "simulation")]
+pub(crate) fn is_any_held() -> bool {
+    held::is_any()
 }
 
 /// Runs `work` without checks in debug builds: see [`MutexGuard::nest`](super::MutexGuard::nest).
 #[inline(always)]
 pub(crate) fn unchecked<T>(work: impl FnOnce() -> T) -> T {
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "simulation"))]
     return held::unchecked(work);
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(any(debug_assertions, feature = "simulation")))]
     work()
 }
 
@@ -81,14 +87,14 @@ impl<R: Rank> Held<R> {
     #[inline(always)]
     pub(crate) fn enter() -> Self {
         Self {
-            #[cfg(debug_assertions)]
+            #[cfg(any(debug_assertions, feature = "simulation"))]
             is_second: held::enter(R::LEVEL),
             rank: PhantomData,
         }
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "simulation"))]
 impl<R: Rank> Drop for Held<R> {
     fn drop(&mut self) {
         if !self.is_second {
@@ -97,7 +103,7 @@ impl<R: Rank> Drop for Held<R> {
     }
 }
 
-#[cfg(debug_assertions)]
+#[cfg(any(debug_assertions, feature = "simulation"))]
 mod held {
     use core::cell::Cell;
 
@@ -118,6 +124,11 @@ mod held {
         }
         let _ends = Ends(UNCHECKED.replace(true));
         work()
+    }
+
+    #[cfg(feature = "simulation")]
+    pub(super) fn is_any() -> bool {
+        HELD.get() != 0
     }
 
     pub(super) fn check(level: u8, name: &str) {
