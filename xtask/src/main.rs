@@ -328,7 +328,11 @@ fn locks(root: &Path) -> Vec<String> {
         sources(&directory.join("src"), &mut files);
         let is_outside = |file: &Path| {
             let path = file.to_string_lossy();
-            path.contains("/tests") || path.ends_with("model.rs") || path.contains("/model/")
+            let is_scenario = path.contains("/port/src/simulation");
+            path.contains("/tests")
+                || path.ends_with("model.rs")
+                || path.contains("/model/")
+                || is_scenario
         };
         files.retain(|file| !is_outside(file));
         let code: Vec<_> = files.iter().map(|file| (file, read(file))).collect();

@@ -69,6 +69,12 @@ impl Batch {
         self.seal.permissions
     }
 
+    /// The port they came to, as [`Request::member`].
+    #[must_use]
+    pub fn member(&self) -> Option<u32> {
+        self.seal.member()
+    }
+
     const fn clear(&mut self) {
         self.len = 0;
         self.seal = Seal::NONE;
@@ -214,7 +220,8 @@ impl Drop for Rings<'_> {
 
 impl ReceiveRight {
     /// Waits for a message by the port's strategy and takes the messages its sender has sent by then: one-way
-    /// messages into `batch`, up to the first call, or message with rights or another badge, which is returned.
+    /// messages into `batch`, up to the first call, or message with rights, or through a right with another badge or to another port, which is
+    /// returned.
     /// The messages in `batch` come before it. Senders take turns, a batch each.
     ///
     /// One copy per message; no system call while senders are busy.

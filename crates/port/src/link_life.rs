@@ -60,10 +60,7 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
 
 fn tell_closed(link: &Link, port: &Port) {
     // Relaxed: set by the thread that drops the port now, or it is not set.
-    link.tell_closed(
-        ports::last_of(port),
-        port.is_leaving.load(Ordering::Relaxed),
-    );
+    link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
 }
 
 /// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
@@ -83,8 +80,7 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
     drop(links);
     // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
     // wakers may run.
-    here.iter()
-        .for_each(|twin| twin.close_port(ports::last_of(port)));
+    here.iter().for_each(|twin| twin.close_port(port.id));
 }
 
 /// Enters a new link everywhere: table, group, keeper, counters.
@@ -218,6 +214,9 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
         uid = link.peer.uid,
         "link ended"
     );
+    // Relaxed: others may end meanwhile, which makes it earlier than it is.
+    link.life
+        .ends_at(process.deaths.load(Ordering::Relaxed).wrapping_add(1));
     // Release: pairs with the Acquire of a receiver that clears out dead lanes.
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.

@@ -52,32 +52,45 @@ impl MemberPort {
         self.port.id
     }
 
-    /// As [`ReceiveRight::mint`].
+    /// As [`ReceiveRight::mint`]. In a forked child the right leads nowhere.
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
-        self.badges.lock().insert(badge);
+        if self.is_own() {
+            self.badges.lock().insert(badge);
+        }
         OwnRight::to(&self.port, badge)
     }
 
     /// As [`ReceiveRight::revoke`].
     pub fn revoke(&self, badge: u64) {
-        revoke::revoke_those(&self.port, badge, None);
+        if self.is_own() {
+            revoke::revoke_those(&self.port, badge, None);
+        }
     }
 
     /// As [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders(&self) {
-        notice::ask_no_senders(&self.port);
+        if self.is_own() {
+            notice::ask_no_senders(&self.port);
+        }
     }
 
     /// As [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders_of(&self, badge: u64) {
-        notice::ask_no_senders_of(&self.port, badge);
+        if self.is_own() {
+            notice::ask_no_senders_of(&self.port, badge);
+        }
+    }
+
+    /// Whether it is this process's, and not its parent's: locks of the parent may never be free.
+    fn is_own(&self) -> bool {
+        self.epoch == handfast_sys::process::fork_epoch()
     }
 }
 
 impl Drop for MemberPort {
     fn drop(&mut self) {
-        if self.epoch == handfast_sys::process::fork_epoch() {
+        if self.is_own() {
             // Release: as in `link_life::tell_closing`.
             self.port.is_closing.store(true, Ordering::Release);
             ports::remove_member(&self.port);
@@ -165,6 +178,41 @@ mod tests {
         assert!(matches!(ended, SendError::Gone(Gone::Right)), "{ended:?}");
         to_two.send(b"to two").unwrap();
         assert_eq!(server.receive().unwrap().member(), Some(two.key()));
+    }
+
+    #[test]
+    fn notices_of_ports_that_have_ended_keep_nothing_and_come_to_nobody() {
+        let server = anonymous().unwrap();
+        let (one, two) = (server.member().unwrap(), server.member().unwrap());
+        for member in [&one, &two] {
+            member.notify_no_senders();
+            drop(member.mint(1).connect().unwrap());
+        }
+        let at = Arc::downgrade(&one.port.at);
+        // Told when the control thread has given the rights back.
+        let due = || at.upgrade().is_some_and(|at| at.members_due.len() == 2);
+        while !due() {
+            handfast_sys::clock::nap();
+        }
+        drop(one);
+        let (notice, id) = (server.receive().unwrap(), Some(two.key()));
+        assert_eq!(
+            (notice.notice(), notice.member()),
+            (Some(Notice::NoSenders), id)
+        );
+
+        let three = server.member().unwrap();
+        three.notify_no_senders();
+        drop(three.mint(1).connect().unwrap());
+        while at.upgrade().is_none_or(|at| at.members_due.len() == 0) {
+            handfast_sys::clock::nap();
+        }
+        drop(server);
+        drop((two, three, notice));
+        // The control thread may look at it still.
+        while at.strong_count() > 0 {
+            handfast_sys::clock::nap();
+        }
     }
 
     #[test]

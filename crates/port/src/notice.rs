@@ -5,22 +5,25 @@
 //! been made since, the notice waits until there is none again.
 
 use crate::introduce;
-use crate::link::Link;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
-use crate::own::{Own, OwnRight};
+use crate::own::Own;
 use crate::port::Port;
 use crate::ports;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
-use crate::vine;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_layout::part::is_member;
-use handfast_proto::rights::{Exports, Handle, Map, Refused, Target, Watched};
+use handfast_proto::rights::{Map, Watched};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+
+mod members;
+mod rights;
+pub(crate) use members::MembersDue;
+pub(crate) use rights::{end_exports, end_right, export, export_again, export_own};
 
 /// The event reported by a [`Request`](crate::Request) without a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub(crate) struct Notices {
     /// Rights to send: of this process, and entries of links' export tables. Counted from [`ONE`] up,
     /// above [`HAD`]. The lock is taken only when there is none left.
     rights: AtomicU64,
+    /// How many links had ended when rights ended last.
+    lost_at: AtomicU32,
     /// The rights of this process, by badge: all with one badge count as one.
     own: Mutex<Map<u64, Weak<Own>>, rank::OwnRights>,
     /// Some badge is, or was, watched. Set before the tables are searched, each under its lock, and read under
@@ -52,41 +57,11 @@ pub(crate) struct Notices {
     state: Mutex<State, rank::Notices>,
 }
 
-/// The ports of a receiver that have notices, beside its own.
-#[derive(Default)]
-pub(crate) struct MembersDue(Mutex<VecDeque<Arc<Port>>, rank::MembersDue>);
-
-impl MembersDue {
-    /// The next one, and the number of its port.
-    #[cold]
-    pub(crate) fn take(
-        &self,
-        has_looked: impl Fn() -> bool,
-    ) -> Result<Option<(Notice, u32)>, Unheard> {
-        loop {
-            let Some(port) = self.0.lock().pop_front() else {
-                return Ok(None);
-            };
-            match port.notices.take(&has_looked) {
-                Ok(None) => {}
-                Ok(Some(notice)) => {
-                    let id = port.id;
-                    // There may be more.
-                    self.0.lock().push_back(port);
-                    return Ok(Some((notice, id)));
-                }
-                Err(Unheard) => {
-                    self.0.lock().push_front(port);
-                    return Err(Unheard);
-                }
-            }
-        }
-    }
-}
-
 /// The messages of the last senders are to be received first.
 pub(crate) struct Unheard;
 
+/// Ends of ports that wait to be received on the word of peers.
+const DEATHS_MAX: usize = 1 << 18;
 /// Ends of watched rights that are taken down under one lock.
 const ENDED_MAX: usize = 1024;
 /// There has been a right; alone: and there is none now. Set by the first one, for ever.
@@ -100,6 +75,8 @@ struct State {
     deaths: VecDeque<u64>,
     /// Others, which come after what was sent.
     due: VecDeque<Notice>,
+    /// The badges among those, and how many links had ended when the last right went.
+    lost: Map<u64, u32>,
     watched: Watched,
     /// Its receiver wants a notice when there is none.
     asks: bool,
@@ -153,21 +130,24 @@ impl Notices {
         is_due
     }
 
-    /// The notice that some port is gone, if there is one.
-    #[cold]
-    pub(crate) fn take_death(&self) -> Option<Notice> {
-        self.state().deaths.pop_front().map(Notice::Dead)
+    /// Has the receiver look once more.
+    pub(crate) fn raise(&self) {
+        // Release: pairs with the Acquire in `is_due`.
+        self.is_due.store(true, Ordering::Release);
     }
 
-    /// The next one.
+    /// The next one. `has_heard` says whether what the peers of so many links may have left has been received, of the links that
+    /// have ended so far.
     ///
     /// # Errors
-    /// That there is no sender is told once `has_looked`, asked after that is known, says that what the last one
-    /// may have left has been received.
+    /// That there is no sender is told once that is so, of the link of the last one.
     #[cold]
-    pub(crate) fn take(&self, has_looked: impl Fn() -> bool) -> Result<Option<Notice>, Unheard> {
+    pub(crate) fn take(&self, has_heard: impl Fn(u32) -> bool) -> Result<Option<Notice>, Unheard> {
         let mut state = self.state();
         if let Some(number) = state.deaths.pop_front() {
+            if state.deaths.is_empty() {
+                state.deaths = VecDeque::new();
+            }
             return Ok(Some(Notice::Dead(number)));
         }
         loop {
@@ -178,13 +158,45 @@ impl Notices {
             match notice {
                 // Made since: not this time.
                 Notice::NoSenders if !self.has_lost_all() => state.asks = true,
-                Notice::NoSenders | Notice::NoSendersOf(_) if !has_looked() => {
+                notice if !has_heard(self.lost_at(&state, notice)) => {
                     state.due.push_front(notice);
                     return Err(Unheard);
                 }
-                Notice::NoSendersOf(badge) if !state.watched.take(badge) => {}
+                Notice::NoSendersOf(badge) => {
+                    state.lost.remove(&badge);
+                    if state.watched.take(badge) {
+                        return Ok(Some(notice));
+                    }
+                }
                 notice => return Ok(Some(notice)),
             }
+        }
+    }
+
+    /// Whether there may be one that can be told now.
+    pub(crate) fn has_any(&self, has_heard: impl Fn(u32) -> bool) -> bool {
+        let state = self.state();
+        let due = state.due.front().copied();
+        !state.deaths.is_empty() || due.is_some_and(|due| has_heard(self.lost_at(&state, due)))
+    }
+
+    /// How many links had ended when the last of those rights went: what was sent by them is received first.
+    fn lost_at(&self, state: &State, notice: Notice) -> u32 {
+        match notice {
+            Notice::NoSendersOf(badge) => state.lost.get(&badge).copied().unwrap_or_default(),
+            // Relaxed: behind the load in `has_lost_all` (E13).
+            _ => self.lost_at.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A right is about to end, when so many links have.
+    fn loses_at(&self, links: u32) {
+        let is_later = |before: u32| links.wrapping_sub(before).cast_signed() > 0;
+        // Relaxed, both: published by the end of the right (E13).
+        if is_later(self.lost_at.load(Ordering::Relaxed)) {
+            let _ = (self.lost_at).fetch_update(Ordering::Relaxed, Ordering::Relaxed, |before| {
+                is_later(before).then_some(links)
+            });
         }
     }
 
@@ -237,6 +249,7 @@ pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
 /// So many rights to this port have ended.
 pub(crate) fn rights_ended(port: &Port, count: u64) {
     let ended = count * ONE;
+    port.notices.loses_at(links_ended(port));
     // E13 senders, store half. Release: a thread that finds no rights left finds the messages sent with
     // these. Load half: `Notices::has_lost_all`.
     let before = port.notices.rights.fetch_sub(ended, Ordering::Release);
@@ -258,8 +271,9 @@ pub(crate) fn watched_ended(port: &Port, ended: impl IntoIterator<Item = (u64, u
     while ended.peek().is_some() {
         let mut state = port.notices.state();
         let before = state.due.len();
+        let links = links_ended(port);
         for (badge, count) in ended.by_ref().take(ENDED_MAX) {
-            if state.watched.ended(badge, count) {
+            if state.watched.ended(badge, count) && state.lost.insert(badge, links).is_none() {
                 state.due.push_back(Notice::NoSendersOf(badge));
             }
         }
@@ -271,22 +285,41 @@ pub(crate) fn watched_ended(port: &Port, ended: impl IntoIterator<Item = (u64, u
     }
 }
 
+/// The links that have ended so far: that of the peer whose rights end now is among them.
+fn links_ended(port: &Port) -> u32 {
+    // Acquire: pairs with the Release in `link_life::end_link`.
+    port.process.deaths.load(Ordering::Acquire)
+}
+
 /// Notes the end of a port that this one was to be told of.
 pub(crate) fn tell_death(port: &Port, number: u64) {
     port.notices.state().deaths.push_back(number);
     tell(port);
 }
 
+/// As [`tell_death`], on a peer's word. `false`: so many wait to be received that no honest peer has told of them.
+pub(crate) fn hear_of_death(port: &Port, number: u64) -> bool {
+    let mut state = port.notices.state();
+    let has_room = state.deaths.len() < DEATHS_MAX;
+    if has_room {
+        state.deaths.push_back(number);
+    }
+    drop(state);
+    if has_room {
+        tell(port);
+    }
+    has_room
+}
+
 fn tell(port: &Port) {
     // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
     let was_due = port.notices.is_due.swap(true, Ordering::Release);
     if is_member(port.id) {
-        let Some(port) = ports::by_id(&port.process, port.id).filter(|_| !was_due) else {
-            return;
-        };
-        let at = port.at.clone();
-        at.members_due.0.lock().push_back(port);
-        at.notices.is_due.store(true, Ordering::Release);
+        if !was_due {
+            port.at.members_due.add(port.id);
+        }
+        // After that: a receiver that lowers it looks for the ports behind that.
+        port.at.notices.raise();
     }
     ports::rouse(&port.process, port.receiver);
 }
@@ -354,119 +387,7 @@ impl SendRight {
         notices.push(asked);
         drop(notices);
         // Before the look: a thread that takes it down after that finds it.
-        this.link().tell_deaths();
-    }
-}
-
-/// Gives the peer a right to `port`, or counts one it has as sent once more.
-pub(crate) fn export(link: &Link, port: &Port, target: Target) -> Result<Handle, Refused> {
-    export_to(link, &mut link.exports(), port, target)
-}
-
-/// As [`export`], of something that was found when the process had revoked so many rights. `None`: it
-/// has begun to revoke another since, perhaps this one.
-pub(crate) fn export_again(
-    link: &Link,
-    port: &Port,
-    target: Target,
-    revocations: u64,
-) -> Option<Result<Handle, Refused>> {
-    let mut exports = link.exports();
-    // Under the lock: a revoking thread marks the right before looking here.
-    let is_good = !port.process.revocations.have_begun_since(revocations);
-    is_good.then(|| export_to(link, &mut exports, port, target))
-}
-
-/// As [`export`], of a right of this process. `None`: it was revoked.
-#[inline(always)]
-pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Option<Result<Handle, Refused>> {
-    let mut exports = link.exports();
-    // Under the lock: a revoking thread marks the right before looking here.
-    if !own.is_good() {
-        return None;
-    }
-    Some(export_to(link, &mut exports, own.port(), own.target()))
-}
-
-#[inline(always)]
-fn export_to(
-    link: &Link,
-    exports: &mut Exports,
-    port: &Port,
-    target: Target,
-) -> Result<Handle, Refused> {
-    // The link was granted when it went to the peer first.
-    if let Some(handle) = exports.export_known(target) {
-        return handle;
-    }
-    export_new(link, exports, port, target)
-}
-
-/// Exports a right that the peer does not have.
-#[cold]
-fn export_new(
-    link: &Link,
-    exports: &mut Exports,
-    port: &Port,
-    target: Target,
-) -> Result<Handle, Refused> {
-    let badge = target.badge;
-    let handle = exports.export_new(target, link.quotas.rights())?;
-    // From now on the link stays while the peer wants it.
-    link.life.usage.grant();
-    link.count_rights(exports);
-    // Under the lock: the peer cannot have given it back before it was counted.
-    port.notices.added();
-    port.notices.begin(badge, || exports.watch_new(handle));
-    if let Some(vine) = vine::of(&port.process).get()
-        && vine.port.id == port.id
-    {
-        vine.exported(badge);
-    }
-    if let Some(home) = port.home.get() {
-        home.exported();
-    }
-    Ok(handle)
-}
-
-/// The link has ended, and with it the peer's rights.
-///
-/// Returns the badges of its rights to the port `vine`.
-pub(crate) fn end_exports(
-    link: &Link,
-    vine: Option<u32>,
-    port_of: impl Fn(u32) -> Option<Arc<Port>>,
-) -> Vec<u64> {
-    let (badges, ended) = {
-        // In one step: a right exported after that ends by itself.
-        let mut exports = link.exports();
-        let badges = vine.map(|port| exports.badges_of(port));
-        (badges, exports.end())
-    };
-    for (id, count) in ended.ports {
-        if let Some(port) = port_of(id) {
-            rights_ended(&port, count);
-        }
-    }
-    let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
-    for watched in by_port {
-        if let Some(port) = port_of(watched[0].port) {
-            watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
-        }
-    }
-    badges.unwrap_or_default()
-}
-
-/// A right to a port has ended in a table, and whether that was watched.
-pub(crate) fn end_right(
-    (target, is_watched): (Target, bool),
-    port_of: impl Fn(u32) -> Option<Arc<Port>>,
-) {
-    if let Some(port) = port_of(target.port) {
-        rights_ended(&port, 1);
-        if is_watched {
-            watched_ended(&port, [(target.badge, 1)]);
-        }
+        this.link().tell_death_of(this.port(), this.handle());
     }
 }
 

@@ -26,7 +26,6 @@ use crate::process::Process;
 use crate::request::{Received, Request, Seal};
 use bells::Foreigners;
 use clearing::Clearing;
-use core::sync::atomic::Ordering;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
@@ -185,9 +184,9 @@ impl Poller {
             self.look_around();
             // However many messages there are.
             if self.notices.is_due()
-                && let Some(notice) = self.notices.take_death()
+                && let Some(notice) = self.take_notice()
             {
-                return Some(Request::notify(notice, 0));
+                return Some(notice);
             }
         }
         if !self.spare.has_buffer() {
@@ -247,37 +246,38 @@ impl Poller {
         }
     }
 
-    /// A notice, after the messages: also those that the dead have left behind.
+    /// A notice, if there is no message, also of the dead.
     #[cold]
     fn next_notice(&mut self) -> Option<Request> {
-        loop {
-            self.refresh();
-            let request = self.next_in_turn();
-            // Others' messages are looked for meanwhile.
-            if request.is_some() || self.is_clearing() || self.has_left_behind() {
-                return request;
-            }
-            // A link that has ended since may have left messages, and its rights have ended after that. Each turn
-            // takes the end of a link.
-            let has_looked = || self.process.deaths.load(Ordering::Acquire) == self.deaths;
-            // Before its own, which says that there is none more.
-            match self.members_due.take(has_looked) {
-                Ok(Some((notice, port))) => return Some(Request::notify(notice, port)),
-                Ok(None) => {}
-                Err(_) => continue,
-            }
-            if let Ok(notice) = self.notices.take(has_looked) {
-                return notice.map(|notice| Request::notify(notice, 0));
-            }
-        }
+        self.refresh();
+        self.next_in_turn().or_else(|| self.take_notice())
     }
 
-    /// Whether lanes of links that have ended still hold messages.
-    fn has_left_behind(&self) -> bool {
-        self.lanes
-            .iter()
-            .flatten()
-            .any(|lane| lane.link.is_down() && lane.consumer.is_ready(&lane.link.region))
+    /// A notice, where what was sent before has been received. Messages of others are not waited for.
+    #[cold]
+    fn take_notice(&mut self) -> Option<Request> {
+        let has_heard = |links| self.has_heard(links);
+        if let Ok(Some(notice)) = self.notices.take(has_heard) {
+            return Some(Request::notify(notice, 0));
+        }
+        // After that has lowered the flag.
+        let (notice, has_more) = match self.members_due.take(&self.process, has_heard) {
+            Ok(None) => (None, false),
+            Ok(notice) => (notice, true),
+            Err(_) => (None, true),
+        };
+        if has_more {
+            self.notices.raise();
+        }
+        notice.map(|(notice, port)| Request::notify(notice, port))
+    }
+
+    /// Whether there is a notice that [`Self::take_notice`] would find.
+    fn has_notice(&self) -> bool {
+        let has_heard = |links| self.has_heard(links);
+        self.notices.is_due()
+            && (self.notices.has_any(has_heard)
+                || self.members_due.has_any(&self.process, has_heard))
     }
 
     /// Whether the message that was to be taken last waits in its lane.

@@ -24,7 +24,8 @@ struct Ports {
     binding: Mutex<(), rank::Binding>,
     /// The generation of the last one.
     generation: AtomicU32,
-    /// The ports that share receivers with those of the list, by number.
+    /// The number of the last port that shares a receiver; and all of them, by number.
+    last_member: AtomicU32,
     members: RwLock<Map<u32, Arc<Port>>, rank::Members>,
 }
 
@@ -126,7 +127,7 @@ pub(crate) const MEMBERS_MAX: usize = 1 << 20;
 /// Adds a port that shares the receiver of another.
 pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
     let process = &port.process;
-    // Release: pairs with the Acquire in `last_of`.
+    // Release: pairs with the Acquire in `take_members_of`.
     port.at.is_shared.store(true, Ordering::Release);
     let mut members = of(process).members.write();
     if members.len() >= MEMBERS_MAX {
@@ -136,39 +137,24 @@ pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
         }));
     }
     loop {
-        let id = port.receiver | next_generation(process) << 8 | IS_MEMBER;
-        // Numbers come again after four million.
+        // Relaxed: a number, which comes again after four million.
+        let number = of(process).last_member.fetch_add(1, Ordering::Relaxed) & GENERATION_MAX;
+        let id = port.receiver | number << 8 | IS_MEMBER;
         if let Entry::Vacant(place) = members.entry(id) {
             return Ok(place.insert(Arc::new(Port::member(port, id))).clone());
         }
     }
 }
 
-/// The number up to which all ports at this one's receiver end with it: its own, or of the last one that shared the receiver.
-pub(crate) fn last_of(port: &Port) -> u32 {
+/// A port is about to end, and with it those that share its receiver: takes them out.
+pub(crate) fn take_members_of(port: &Port) -> Vec<Arc<Port>> {
     // Acquire: pairs with the Release in `add_member`.
     if !port.at.is_shared.load(Ordering::Acquire) {
-        return port.id;
-    }
-    // Relaxed: a number, at least that of the last one.
-    let generation = of(&port.process).generation.load(Ordering::Relaxed);
-    port.receiver | (generation & GENERATION_MAX) << 8
-}
-
-/// A port has ended, and with it those that share its receiver.
-pub(crate) fn remove_members_of(port: &Port) {
-    // Acquire: as in `last_of`.
-    if !port.at.is_shared.load(Ordering::Acquire) {
-        return;
+        return Vec::new();
     }
     let mut members = of(&port.process).members.write();
     let its = |_: &u32, member: &mut Arc<Port>| Arc::ptr_eq(&member.at, &port.at);
-    let ended: Vec<_> = members.extract_if(its).collect();
-    drop(members);
-    for (_, member) in ended {
-        // Release: as in `link_life::tell_closing`.
-        member.is_closing.store(true, Ordering::Release);
-    }
+    members.extract_if(its).map(|(_, member)| member).collect()
 }
 
 pub(crate) fn remove_member(port: &Port) {

@@ -85,6 +85,8 @@ pub(crate) struct Introductions {
     /// The number of the next introduction this process begins, and what others have provided of its rights
     /// (and whether its end is watched).
     pub(crate) provided: AtomicU64,
+    /// Where the control thread goes on asking whether recipients live.
+    pub(crate) asked_last: AtomicU32,
     pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
 }
 
@@ -135,6 +137,7 @@ impl Process {
             upkeep: Upkeep::new().map_err(os("timerfd_create"))?,
             introductions: Introductions {
                 provided: AtomicU64::new(1),
+                asked_last: AtomicU32::new(0),
                 provisions: Mutex::default(),
             },
             revocations: Revocations::default(),

@@ -12,6 +12,7 @@ use crate::process::Process;
 use crate::receiver::Receiver;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
+use crate::revoke;
 use crate::unbound;
 use crate::users::{Foreign, Users};
 use crate::waits;
@@ -455,10 +456,10 @@ impl Drop for ReceiveRight {
         if !self.is_quiet {
             link_life::tell_closing(process, &self.port);
         }
+        revoke::end_members_of(&self.port);
         crate::guest::later(|| self.port.at.lock().close());
         self.publish_name(false);
         ports::remove(process, self.port.receiver);
-        ports::remove_members_of(&self.port);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
         drop(self.port.at.take_rung());

@@ -166,8 +166,7 @@ impl Request {
     /// [key](crate::MemberPort::key). `None`: the receiver's own.
     #[must_use]
     pub fn member(&self) -> Option<u32> {
-        let member = self.received().seal.member;
-        (member != 0).then_some(member)
+        self.received().seal.member()
     }
 
     /// The badge of the right it came through: as [minted](crate::ReceiveRight::mint), or zero when

@@ -25,7 +25,7 @@ const TURNS_MAX: u64 = 200_000;
 /// Until links that nobody uses have ended, and what else is done late.
 const SETTLED: Duration = Duration::from_secs(40);
 
-/// What a run does, by its seed.
+/// One run, by its seed.
 struct Scene {
     world: World,
     seed: u64,

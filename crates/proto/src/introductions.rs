@@ -327,6 +327,21 @@ impl<T: Copy> Provisions<T> {
         })
     }
 
+    /// The processes that are known to claim something of introducers that have ended: asked whether they live, before
+    /// [`Self::expire`]. Looks at all provisions.
+    pub fn recipients_of_ended(&self) -> impl Iterator<Item = Incarnation> {
+        self.provided
+            .values()
+            .filter_map(|provision| match provision {
+                Provision::Waiting {
+                    recipient,
+                    until_ns: Some(_),
+                    ..
+                } => Some(*recipient),
+                _ => None,
+            })
+    }
+
     /// Takes out provisions that have outlived their introducer for too long, or their recipient, too: a living introducer
     /// takes back its provisions to the dead. `is_gone` says which processes have ended for sure.
     pub fn expire(&mut self, now_ns: u64, mut is_gone: impl FnMut(Incarnation) -> bool) -> Vec<T> {

@@ -26,9 +26,9 @@ pub enum Wait {
 #[must_use]
 pub unsafe fn wait(word: NonNull<u32>, expected: u32, deadline_ns: Option<u64>) -> Wait {
     #[cfg(feature = "simulation")]
-    // SAFETY: the caller vouches for the word.
-    if let Some(ended) = unsafe { crate::simulation::wait_any(&[(word, expected)], deadline_ns) } {
-        return ended;
+    if crate::simulation::is_active() {
+        // SAFETY: the caller vouches for the word.
+        return unsafe { wait_in_simulation(&[(word, expected)], deadline_ns) };
     }
     let timeout = deadline_ns.map(timespec);
     let timeout = timeout
@@ -84,9 +84,9 @@ pub unsafe fn wait_any(
         return Err(Errno::INVAL);
     }
     #[cfg(feature = "simulation")]
-    // SAFETY: the caller vouches for the words.
-    if let Some(ended) = unsafe { crate::simulation::wait_any(words, deadline_ns) } {
-        return Ok(ended);
+    if crate::simulation::is_active() {
+        // SAFETY: the caller vouches for the words.
+        return Ok(unsafe { wait_in_simulation(words, deadline_ns) });
     }
     let mut waiters = [Waiter::default(); WORDS_MAX];
     for (waiter, (word, expected)) in waiters.iter_mut().zip(words) {
@@ -114,6 +114,29 @@ pub unsafe fn wait_any(
         return Err(last_errno());
     }
     Ok(outcome(result))
+}
+
+/// As [`wait_any`], on a simulated machine.
+///
+/// # Safety
+/// As there.
+#[cfg(feature = "simulation")]
+unsafe fn wait_in_simulation(words: &[(NonNull<u32>, u32)], deadline_ns: Option<u64>) -> Wait {
+    use core::sync::atomic::{AtomicU32, Ordering};
+    // SAFETY: the caller vouches for the words. SeqCst: as the kernel.
+    let load =
+        |word: NonNull<u32>| unsafe { AtomicU32::from_ptr(word.as_ptr()) }.load(Ordering::SeqCst);
+    if words
+        .iter()
+        .any(|(word, expected)| load(*word) != *expected)
+    {
+        crate::simulation::pause();
+        return Wait::Changed;
+    }
+    match crate::simulation::sleep_on(words.iter().map(|(word, _)| *word), deadline_ns) {
+        Some(true) => Wait::TimedOut,
+        _ => Wait::Woken,
+    }
 }
 
 /// `struct futex_waitv` of the kernel.

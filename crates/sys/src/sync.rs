@@ -7,8 +7,6 @@ mod rank;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "simulation")]
-pub(crate) use rank::is_any_held;
 pub(crate) use rank::{Held, check, unchecked};
 pub use rank::{Rank, check_none_held};
 

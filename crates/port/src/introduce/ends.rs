@@ -5,9 +5,10 @@ use crate::introduce::OF_MOVED;
 use crate::link::Link;
 use crate::links;
 use crate::process::Process;
+use core::sync::atomic::Ordering;
 use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashSet};
 
 /// Keeper: a link has ended: ends the provisions to its peer, and by it.
 pub(crate) fn end_introductions(process: &Process, link: &Link) {
@@ -38,26 +39,48 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
     process.schedule(Timer::Provisions);
 }
 
+/// Processes that the kernel is asked for in one round.
+const ASKED_MAX: usize = 256;
+/// Overdue claims of one link that are looked at in one round.
+const OVERDUE_MAX: usize = 256;
+
 /// Keeper: ends unclaimed provisions, and claims of what is not provided. Returns whether there will be more.
 pub(crate) fn expire_provisions(process: &Process) -> bool {
-    // The kernel is asked once for each: it may have ended, or was never visible from here. Another process
-    // may have its number by now: then the provision is waited for.
-    let mut known = HashMap::new();
-    let is_gone = |of: [u8; 20]| {
-        *known.entry(of).or_insert_with(|| {
-            let [.., a, b, c, d] = of;
-            let pidfd = process::pidfd(u32::from_le_bytes([a, b, c, d]));
-            pidfd.map_or_else(
-                |errno| errno == Errno::SRCH,
-                |pidfd| process::has_ended(&pidfd),
-            )
-        })
-    };
+    let gone = gone_recipients(process);
+    let is_gone = |of: [u8; 20]| gone.contains(&pid_of(of));
     let expired = introduce::provisions(process).expire(clock::ticks_ns(), is_gone);
     for target in expired {
         introduce::ended(process, target);
     }
     answer_overdue(process) || introduce::provisions(process).has_mortal()
+}
+
+const fn pid_of([.., a, b, c, d]: [u8; 20]) -> u32 {
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Recipients of introducers that have ended, some of them in turn, that have ended for sure: the kernel knows none of that number.
+/// Another process may have the number by now: then the provision is waited for.
+fn gone_recipients(process: &Process) -> HashSet<u32> {
+    let pids: BTreeSet<u32> = introduce::provisions(process)
+        .recipients_of_ended()
+        .map(pid_of)
+        .collect();
+    // Relaxed: of the control thread alone.
+    let last = &process.introductions.asked_last;
+    let from = last.load(Ordering::Relaxed);
+    let in_turn = pids.range(from..).chain(pids.range(..from));
+    let asked: Vec<_> = in_turn.take(ASKED_MAX.min(pids.len())).copied().collect();
+    if let Some(latest) = asked.last() {
+        last.store(latest.wrapping_add(1), Ordering::Relaxed);
+    }
+    let is_gone = |pid: &u32| {
+        process::pidfd(*pid).map_or_else(
+            |errno| errno == Errno::SRCH,
+            |pidfd| process::has_ended(&pidfd),
+        )
+    };
+    asked.into_iter().filter(is_gone).collect()
 }
 
 /// How much longer than a receiver a claim waits where no message names it: the clocks of busy receivers go more slowly, and what it
@@ -69,7 +92,9 @@ fn answer_overdue(process: &Process) -> bool {
     let mut is_left = false;
     for link in links::live(process) {
         let now_ns = clock::ticks_ns();
-        let overdue = link.claims().overdue(now_ns.saturating_sub(OVERDUE_NS));
+        let overdue = link
+            .claims()
+            .overdue(now_ns.saturating_sub(OVERDUE_NS), OVERDUE_MAX);
         for word in overdue {
             introduce::look_at_claim(&link, process, word, now_ns);
         }

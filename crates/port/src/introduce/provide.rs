@@ -157,8 +157,10 @@ pub(crate) fn hear_said(
         }
         LaneControl::Told { number } => {
             let port = own_port(link, process, header.port, now_ns)?;
-            port.inspect(|port| notice::tell_death(port, number));
-            Ok(())
+            match port.is_none_or(|port| notice::hear_of_death(&port, number)) {
+                true => Ok(()),
+                false => Err(Rule::Introduction.broken()),
+            }
         }
         LaneControl::Claim {
             word,

@@ -26,6 +26,13 @@ impl Link {
         self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
     }
 
+    /// As [`Self::tell_deaths`], if one of a port and a right to it is to be reported.
+    pub(crate) fn tell_death_of(&self, port: u32, handle: Handle) {
+        if self.failure(port).is_some() || self.is_revoked(handle) {
+            self.tell_deaths();
+        }
+    }
+
     /// As [`Self::tell_deaths`], of these rights.
     pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
         self.tell_of(|asked| handles.contains(&asked.handle));

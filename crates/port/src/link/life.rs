@@ -4,7 +4,7 @@ use super::Link;
 use super::usage::Usage;
 use crate::error::PeerFault;
 use crate::users::Charge;
-use core::sync::atomic::{AtomicBool, AtomicU32};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{OnceLock, Weak};
 
 /// How long the link lasts.
@@ -18,6 +18,8 @@ pub(crate) struct Life {
     pub(crate) hearers: AtomicU32,
     /// The charges to the peer's user.
     pub(crate) charges: Vec<Charge>,
+    /// How many links of the process had ended when it did, or fewer; zero before.
+    ended_at: AtomicU32,
     /// The fork epoch of its process; in a forked child its region is not mapped.
     pub(crate) epoch: u32,
     /// The other end, of a link of this process with itself.
@@ -34,8 +36,20 @@ impl Life {
             crossed: AtomicBool::new(false),
             hearers: AtomicU32::new(0),
             charges,
+            ended_at: AtomicU32::new(0),
             epoch: handfast_sys::process::fork_epoch(),
             twin: OnceLock::new(),
         }
+    }
+    /// It ends as one of so many, at most.
+    pub(crate) fn ends_at(&self, links: u32) {
+        // Relaxed: published by the count of the links that have ended.
+        self.ended_at.store(links.max(1), Ordering::Relaxed);
+    }
+
+    /// As which one it has ended, at the latest; `None`: not yet.
+    pub(crate) fn ended_at(&self) -> Option<u32> {
+        // Relaxed: as above.
+        Some(self.ended_at.load(Ordering::Relaxed)).filter(|links| *links != 0)
     }
 }

@@ -5,10 +5,11 @@ use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
+use handfast_proto::rights::Revoked as Ended;
 use handfast_proto::timers::Timer;
 use handfast_sys::socket;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 
 /// All that a link knows of rights that were revoked.
 #[derive(Default)]
@@ -23,15 +24,28 @@ impl Link {
     /// Revokes the peer's rights to a port with a badge, and tells it. Returns how many have ended, and how many of them
     /// were watched.
     pub(crate) fn revoke(&self, (port, badge): (u32, u64)) -> (u64, u32) {
-        let Some(revoked) = self.exports().revoke(port, badge) else {
-            return (0, 0);
-        };
+        // Bound first: the lock of the exports ends with this statement.
+        let revoked = self.exports().revoke(port, badge);
+        revoked.map_or((0, 0), |revoked| self.revoked(revoked))
+    }
+
+    /// Revokes all rights of the peer to some ports, as above.
+    pub(crate) fn revoke_all(&self, ports: &HashSet<u32>) {
+        let revoked = self.exports().revoke_all(|port| ports.contains(&port));
+        if let Some(revoked) = revoked {
+            self.revoked(revoked);
+        }
+    }
+
+    fn revoked(&self, revoked: Ended) -> (u64, u32) {
         // Release: pairs with the Acquire of receivers that know what it stood for.
         self.rights.ended.fetch_add(1, Ordering::Release);
         if !revoked.handles.is_empty() {
             // A right that is being redeemed at present has its word after that.
             let one = self.redeeming();
-            let words = self.claims().words_of(&revoked.handles);
+            let words = self
+                .claims()
+                .words_of(&revoked.handles.iter().copied().collect());
             drop(one);
             self.say_revoked(revoked.handles.into_iter().chain(words));
         }

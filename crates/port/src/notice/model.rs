@@ -2,8 +2,8 @@
 //! receiver asks for a notice when there is no right any more. Whatever the interleaving, the notice comes,
 //! once, and only after the receiver has received both messages.
 //!
-//! The steps are taken from `Process::end_link`, `Port::rights_ended`, `ReceiveRight::notify_no_senders`,
-//! `Poller::next_notice` and `Notices`, written out with loom's atomics. The messages are a relaxed word each.
+//! The steps are taken from `link_life::end_link`, `rights_ended`, `ask_no_senders`, `Poller::has_heard` and `Notices::take`,
+//! written out with loom's atomics. The messages are a relaxed word each.
 
 use super::{HAD, ONE};
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
@@ -26,8 +26,8 @@ enum Without {
     LookOfAsker,
     /// The thread that ends the last right looks whether a notice is asked for.
     LookOfLast,
-    /// The receiver looks for the last senders' messages after it has found that there is no right.
-    HasLooked,
+    /// The receiver has heard of as many links that have ended as had when the last right went.
+    HasHeard,
 }
 
 struct Notices {
@@ -35,6 +35,7 @@ struct Notices {
     deaths: AtomicU32,
     messages: [AtomicU32; LINKS],
     rights: AtomicU64,
+    lost_at: AtomicU32,
     is_due: AtomicBool,
     state: Mutex<State>,
 }
@@ -53,7 +54,7 @@ impl Notices {
         }
     }
 
-    /// A peer that has left a message is gone: `Process::end_link`.
+    /// A peer that has left a message is gone: `link_life::end_link`.
     fn end_link(&self, link: usize) {
         self.messages[link].store(1, Relaxed);
         self.deaths.fetch_add(1, Release);
@@ -61,6 +62,8 @@ impl Notices {
     }
 
     fn rights_ended(&self) {
+        // `Notices::loses_at`.
+        self.lost_at.fetch_max(self.deaths.load(Acquire), Relaxed);
         let order = self.order(Without::Release, Release);
         let before = self.rights.fetch_sub(ONE, order);
         if before % MADE != ONE + HAD || self.without == Without::LookOfLast {
@@ -97,9 +100,9 @@ impl Notices {
         self.rights.fetch_add(ONE + MADE, Relaxed);
     }
 
-    /// `Poller::next_notice`: whether the receiver is told, and how many rights have been made by then.
+    /// `Poller::take_notice`: whether the receiver is told, and how many rights have been made by then.
     /// `received` is what it has got before.
-    fn next_notice(&self, received: &mut [bool; LINKS]) -> Option<u64> {
+    fn take_notice(&self, received: &mut [bool; LINKS]) -> Option<u64> {
         if !self.is_due.load(Acquire) {
             return None;
         }
@@ -108,8 +111,9 @@ impl Notices {
             for (link, received) in received.iter_mut().enumerate() {
                 *received |= self.messages[link].load(Relaxed) == 1;
             }
-            let has_looked =
-                || self.deaths.load(Acquire) == deaths || self.without == Without::HasLooked;
+            // Relaxed: behind the load in `has_lost_all`.
+            let has_heard =
+                || deaths >= self.lost_at.load(Relaxed) || self.without == Without::HasHeard;
             let mut state = self.state.lock().unwrap();
             if state.due == 0 {
                 self.is_due.store(false, Release);
@@ -119,10 +123,11 @@ impl Notices {
                 (state.due, state.asks) = (0, true);
                 continue;
             };
-            if has_looked() {
+            // Where it has not, the receiver looks again.
+            return has_heard().then(|| {
                 state.due -= 1;
-                return Some(made);
-            }
+                made
+            });
         }
     }
 }
@@ -141,7 +146,7 @@ fn two_links_end(without: Without) {
             .collect();
         notices.notify_no_senders();
         let mut received = [false; LINKS];
-        let mut is_told = notices.next_notice(&mut received).is_some();
+        let mut is_told = notices.take_notice(&mut received).is_some();
         let before = received;
         threads
             .into_iter()
@@ -149,10 +154,10 @@ fn two_links_end(without: Without) {
         if is_told {
             assert_eq!(before, [true; LINKS], "a message is overtaken");
         } else {
-            is_told = notices.next_notice(&mut received).is_some();
+            is_told = notices.take_notice(&mut received).is_some();
         }
         assert!(is_told, "it is not told");
-        assert!(notices.next_notice(&mut received).is_none(), "told twice");
+        assert!(notices.take_notice(&mut received).is_none(), "told twice");
     });
 }
 
@@ -168,13 +173,13 @@ fn one_comes_and_goes(without: Without) {
             theirs.end_link(1);
         });
         let mut received = [false; LINKS];
-        let told = notices.next_notice(&mut received);
+        let told = notices.take_notice(&mut received);
         if let Some(made) = told {
             assert!(received[0], "a message is overtaken");
             assert!(made == 0 || received[1], "a message is overtaken");
         }
         thread.join().unwrap();
-        let told_then = notices.next_notice(&mut received);
+        let told_then = notices.take_notice(&mut received);
         assert!(told.is_some() != told_then.is_some(), "it is told once");
         assert!(
             told.is_some() || received == [true; LINKS],
@@ -189,6 +194,7 @@ fn new(without: Without, rights: u64) -> Notices {
         deaths: AtomicU32::new(0),
         messages: [AtomicU32::new(0), AtomicU32::new(0)],
         rights: AtomicU64::new(HAD + rights * ONE),
+        lost_at: AtomicU32::new(0),
         is_due: AtomicBool::new(false),
         state: Mutex::new(State::default()),
     }
@@ -225,6 +231,6 @@ fn e13_without_the_look_of_the_last_nothing_is_told() {
 }
 
 #[test]
-fn e13_without_a_last_look_a_message_is_overtaken() {
-    must_panic("overtaken", || one_comes_and_goes(Without::HasLooked));
+fn e13_without_a_look_at_the_last_links_that_ended_a_message_is_overtaken() {
+    must_panic("overtaken", || one_comes_and_goes(Without::HasHeard));
 }

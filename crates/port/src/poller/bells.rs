@@ -193,7 +193,8 @@ impl Poller {
     /// Whether there is something to receive or to follow besides messages.
     fn has_news(&self) -> bool {
         // Acquire: pairs with the Release of the threads that change the lists.
-        self.notices.is_due()
+        self.has_notice()
+            || self.has_left()
             || self.is_settled()
             || group::of(&self.process).version() != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths

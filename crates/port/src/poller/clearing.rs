@@ -1,6 +1,7 @@
 //! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
 
 use super::Poller;
+use super::lane::Lane;
 use crate::ports;
 use crate::request::Received;
 use handfast_layout::link::SLOTS;
@@ -22,8 +23,9 @@ pub(super) struct Clearing {
     /// Lanes still to be looked at, and the last one that was.
     lanes: usize,
     next: Key,
-    /// Some of the dead have messages left; and when they are looked at again.
+    /// Some of the dead that were looked at have messages left; in the last look some had; and when they are looked at again.
     has_messages: bool,
+    has_left: bool,
     again_ns: u64,
     /// How long this look has taken so far.
     took_ns: u64,
@@ -48,15 +50,19 @@ impl Clearing {
         Some(self.next)
     }
 
-    /// The look is over. Whether there is another one, because messages are left: after a pause, so that most of the time is for
-    /// messages.
-    fn ends(&mut self, now_ns: u64) -> bool {
+    /// The look is over. There is another one if messages are left: after a pause, so that most of the time is for messages.
+    fn ends(&mut self, now_ns: u64) {
         let pause_ns = CLEAR_AGAIN_NS.max(CLEAR_SHARE * self.took_ns);
-        let is_again = core::mem::take(&mut self.has_messages);
-        if is_again {
+        self.has_left = core::mem::take(&mut self.has_messages);
+        if self.has_left {
             self.again_ns = now_ns.saturating_add(pause_ns);
         }
-        is_again
+    }
+
+    /// Whether the last look has found messages, of which there may be some still.
+    #[inline]
+    pub(super) const fn has_left(&self) -> bool {
+        self.has_left
     }
 }
 
@@ -95,9 +101,30 @@ impl Poller {
         if self.is_clearing() {
             return;
         }
-        // Looked for again at the next opportunity where messages are left.
-        let is_again = self.clearing.ends(then_ns);
-        self.deaths = deaths.wrapping_sub(u32::from(is_again));
+        self.clearing.ends(then_ns);
+        self.deaths = deaths;
+    }
+
+    /// Whether what the peers of so many links may have left has been received, of the links that have ended so far.
+    pub(super) fn has_heard(&self, links: u32) -> bool {
+        if self.clearing.links.wrapping_sub(links).cast_signed() < 0 {
+            return false;
+        }
+        if !self.is_clearing() && !self.clearing.has_left {
+            return true;
+        }
+        let is_before = |lane: &Lane| {
+            let ended = lane.link.life.ended_at();
+            ended.is_some_and(|ended| links.wrapping_sub(ended).cast_signed() >= 0)
+        };
+        let mut lanes = self.lanes.iter().flatten();
+        !lanes.any(|lane| is_before(lane) && lane.consumer.is_ready(&lane.link.region))
+    }
+
+    /// Whether messages of the dead are left that do not wait for a right: those that do are looked at again in time.
+    pub(super) fn has_left(&self) -> bool {
+        let is_left = |lane: &Lane| lane.link.is_down() && !lane.waits;
+        self.clearing.has_left && self.lanes.iter().flatten().any(is_left)
     }
 
     /// Whether there may be messages in lanes of links that have ended: some of the remaining lanes have been looked at now.
@@ -175,14 +202,16 @@ mod tests {
     #[test]
     fn looks_for_the_dead_take_a_ninth_of_the_time_at_most_while_messages_are_left() {
         let mut clearing = Clearing::default();
-        assert!(!clearing.ends(1_000));
+        clearing.ends(1_000);
+        assert!(!clearing.has_left());
         assert_eq!(
             clearing.again_ns, 0,
             "nothing is left: the next death is looked for at once"
         );
         for (took_ns, pause_ns) in [(10, CLEAR_AGAIN_NS), (CLEAR_AGAIN_NS, 8 * CLEAR_AGAIN_NS)] {
             (clearing.has_messages, clearing.took_ns) = (true, took_ns);
-            assert!(clearing.ends(1_000));
+            clearing.ends(1_000);
+            assert!(clearing.has_left());
             assert_eq!(clearing.again_ns, 1_000 + pause_ns);
         }
     }

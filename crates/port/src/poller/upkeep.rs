@@ -301,7 +301,7 @@ impl Poller {
             self.foreign = Foreigners::of(&self.groups);
         }
         let deaths = self.process.deaths.load(Ordering::Acquire);
-        if deaths != self.deaths {
+        if deaths != self.deaths || self.clearing.has_left() {
             self.follow_deaths(deaths);
         }
     }

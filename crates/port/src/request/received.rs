@@ -48,6 +48,11 @@ impl Seal {
         member: 0,
     };
 
+    /// The port, if it shares its receiver.
+    pub(crate) fn member(self) -> Option<u32> {
+        (self.member != 0).then_some(self.member)
+    }
+
     pub(crate) const fn of(target: Target) -> Self {
         Self {
             badge: target.badge,

@@ -1,4 +1,4 @@
-//! What a node does in a simulated run.
+//! The work of a node in a simulated run.
 
 use super::Scene;
 use crate::error::{ReceiveError, SendError};
@@ -107,7 +107,7 @@ impl Home {
         drop(held);
     }
 
-    /// What is left of links of the node, in words. A link by which rights have gone both ways stays (`docs/limits.md`).
+    /// The links that are left of the node, in words. A link by which rights have gone both ways stays (`docs/limits.md`).
     pub(super) fn left(&self) -> Vec<String> {
         let of = |link: &Arc<Link>| {
             let (peer, holders) = (link.peer.pid & 0xff, Arc::strong_count(link) - 1);

@@ -2,8 +2,8 @@
 
 use super::Number;
 use crate::rights::{Handle, Map};
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
@@ -11,6 +11,8 @@ pub struct Claims {
     claims: Map<u32, Claim>,
     /// The claims that wait, by the number they wait for.
     waiting: HashMap<Number, u32>,
+    /// The same, by the time until when they wait.
+    due: BTreeSet<(u64, u32)>,
 }
 
 /// The meaning of a recipient's number.
@@ -49,8 +51,12 @@ impl Claims {
         match self.claims.entry(word) {
             Entry::Vacant(place) if has_room => {
                 place.insert(claim);
-                if let Claim::Waiting { number, .. } = claim {
+                if let Claim::Waiting {
+                    number, until_ns, ..
+                } = claim
+                {
                     self.waiting.insert(number, word);
+                    self.due.insert((until_ns, word));
                 }
                 true
             }
@@ -76,17 +82,25 @@ impl Claims {
     pub fn settle(&mut self, word: u32, claim: Claim) {
         if let Some(known) = self.claims.get_mut(&word) {
             let before = core::mem::replace(known, claim);
-            if let (Claim::Waiting { number, .. }, false) =
-                (before, matches!(claim, Claim::Waiting { .. }))
-            {
-                self.waiting.remove(&number);
+            if !matches!(claim, Claim::Waiting { .. }) {
+                self.waits_no_more(word, before);
             }
+        }
+    }
+
+    fn waits_no_more(&mut self, word: u32, claim: Claim) {
+        if let Claim::Waiting {
+            number, until_ns, ..
+        } = claim
+        {
+            self.waiting.remove(&number);
+            self.due.remove(&(until_ns, word));
         }
     }
 
     /// The numbers that stand for one of these handles. Looks at all.
     #[must_use]
-    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
+    pub fn words_of(&self, handles: &HashSet<Handle>) -> Vec<u32> {
         let is_one = |claim: &Claim| matches!(claim, Claim::Granted(of) if handles.contains(of));
         let claims = self.claims.iter();
         claims
@@ -100,14 +114,11 @@ impl Claims {
         !self.waiting.is_empty()
     }
 
-    /// The numbers of claims that were to wait until before this time, and still do. Looks at all that wait.
+    /// The numbers of claims that were to wait until before this time, and still do: so many of them at most.
     #[must_use]
-    pub fn overdue(&self, now_ns: u64) -> Vec<u32> {
-        let is_overdue = |word: &&u32| {
-            let claim = self.claims.get(*word);
-            matches!(claim, Some(Claim::Waiting { until_ns, .. }) if *until_ns < now_ns)
-        };
-        self.waiting.values().filter(is_overdue).copied().collect()
+    pub fn overdue(&self, now_ns: u64, count_max: usize) -> Vec<u32> {
+        let overdue = self.due.range(..(now_ns, 0)).take(count_max);
+        overdue.map(|(_, word)| *word).collect()
     }
 
     /// The recipient's number under which this provision has been claimed, if it has been already.
@@ -119,15 +130,14 @@ impl Claims {
     /// The recipient has no use for it any more.
     pub fn release(&mut self, word: u32) -> Option<Claim> {
         let claim = self.claims.remove(&word)?;
-        if let Claim::Waiting { number, .. } = claim {
-            self.waiting.remove(&number);
-        }
+        self.waits_no_more(word, claim);
         Some(claim)
     }
 
     /// Takes all out: the recipient is gone.
     pub fn end(&mut self) -> Vec<Claim> {
         self.waiting.clear();
+        self.due.clear();
         self.claims.drain().map(|(_, claim)| claim).collect()
     }
 }

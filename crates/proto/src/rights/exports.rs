@@ -255,6 +255,19 @@ impl Exports {
         revoked
     }
 
+    /// As [`Self::revoke`], of all rights to ports for which `is_one` holds. Looks at all rights.
+    pub fn revoke_all(&mut self, is_one: impl Fn(u32) -> bool) -> Option<Revoked> {
+        let entries = self.by_target.iter().copied();
+        let places: Vec<_> = entries
+            .filter(|place| is_one(self.entries[*place as usize].target().port))
+            .collect();
+        let mut revoked = Revoked::default();
+        for place in &places {
+            self.revoke_at(*place, &mut revoked);
+        }
+        (!places.is_empty()).then_some(revoked)
+    }
+
     fn revoke_at(&mut self, place: u32, revoked: &mut Revoked) {
         self.lose(place);
         let entry = &mut self.entries[place as usize];

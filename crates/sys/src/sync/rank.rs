@@ -67,12 +67,6 @@ pub fn check_none_held() {
     held::check(0, "of an application");
 }
 
-/// Whether this thread holds a lock with a rank.
-#[cfg(feature = "simulation")]
-pub(crate) fn is_any_held() -> bool {
-    held::is_any()
-}
-
 /// Runs `work` without checks in debug builds: see [`MutexGuard::nest`](super::MutexGuard::nest).
 #[inline(always)]
 pub(crate) fn unchecked<T>(work: impl FnOnce() -> T) -> T {
@@ -126,9 +120,10 @@ mod held {
         work()
     }
 
-    #[cfg(feature = "simulation")]
-    pub(super) fn is_any() -> bool {
-        HELD.get() != 0
+    fn set(held: u128) {
+        HELD.set(held);
+        #[cfg(feature = "simulation")]
+        crate::simulation::has_lock(held != 0);
     }
 
     pub(super) fn check(level: u8, name: &str) {
@@ -152,11 +147,11 @@ mod held {
     /// Whether the level was held before.
     pub(super) fn enter(level: u8) -> bool {
         let before = HELD.get();
-        HELD.set(before | 1 << level);
+        set(before | 1 << level);
         before >> level & 1 != 0
     }
 
     pub(super) fn leave(level: u8) {
-        HELD.set(HELD.get() & !(1 << level));
+        set(HELD.get() & !(1 << level));
     }
 }

@@ -1,0 +1,121 @@
+//! Rights to a port that come to the tables of links, and end with them.
+
+use super::{rights_ended, watched_ended};
+use crate::link::Link;
+use crate::own::OwnRight;
+use crate::port::Port;
+use crate::vine;
+use handfast_proto::rights::{Exports, Handle, Refused, Target};
+use std::sync::Arc;
+
+/// Gives the peer a right to `port`, or counts one it has as sent once more.
+pub(crate) fn export(link: &Link, port: &Port, target: Target) -> Result<Handle, Refused> {
+    export_to(link, &mut link.exports(), port, target)
+}
+
+/// As [`export`], of something that was found when the process had revoked so many rights. `None`: it
+/// has begun to revoke another since, perhaps this one.
+pub(crate) fn export_again(
+    link: &Link,
+    port: &Port,
+    target: Target,
+    revocations: u64,
+) -> Option<Result<Handle, Refused>> {
+    let mut exports = link.exports();
+    // Under the lock: a revoking thread marks the right before looking here.
+    let is_good = !port.process.revocations.have_begun_since(revocations);
+    is_good.then(|| export_to(link, &mut exports, port, target))
+}
+
+/// As [`export`], of a right of this process. `None`: it was revoked.
+#[inline(always)]
+pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Option<Result<Handle, Refused>> {
+    let mut exports = link.exports();
+    // Under the lock: a revoking thread marks the right before looking here.
+    if !own.is_good() {
+        return None;
+    }
+    Some(export_to(link, &mut exports, own.port(), own.target()))
+}
+
+#[inline(always)]
+fn export_to(
+    link: &Link,
+    exports: &mut Exports,
+    port: &Port,
+    target: Target,
+) -> Result<Handle, Refused> {
+    // The link was granted when it went to the peer first.
+    if let Some(handle) = exports.export_known(target) {
+        return handle;
+    }
+    export_new(link, exports, port, target)
+}
+
+/// Exports a right that the peer does not have.
+#[cold]
+fn export_new(
+    link: &Link,
+    exports: &mut Exports,
+    port: &Port,
+    target: Target,
+) -> Result<Handle, Refused> {
+    let badge = target.badge;
+    let handle = exports.export_new(target, link.quotas.rights())?;
+    // From now on the link stays while the peer wants it.
+    link.life.usage.grant();
+    link.count_rights(exports);
+    // Under the lock: the peer cannot have given it back before it was counted.
+    port.notices.added();
+    port.notices.begin(badge, || exports.watch_new(handle));
+    if let Some(vine) = vine::of(&port.process).get()
+        && vine.port.id == port.id
+    {
+        vine.exported(badge);
+    }
+    if let Some(home) = port.home.get() {
+        home.exported();
+    }
+    Ok(handle)
+}
+
+/// The link has ended, and with it the peer's rights.
+///
+/// Returns the badges of its rights to the port `vine`.
+pub(crate) fn end_exports(
+    link: &Link,
+    vine: Option<u32>,
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) -> Vec<u64> {
+    let (badges, ended) = {
+        // In one step: a right exported after that ends by itself.
+        let mut exports = link.exports();
+        let badges = vine.map(|port| exports.badges_of(port));
+        (badges, exports.end())
+    };
+    for (id, count) in ended.ports {
+        if let Some(port) = port_of(id) {
+            rights_ended(&port, count);
+        }
+    }
+    let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
+    for watched in by_port {
+        if let Some(port) = port_of(watched[0].port) {
+            watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
+        }
+    }
+    badges.unwrap_or_default()
+}
+
+/// A right to a port has ended in a table, and whether that was watched.
+pub(crate) fn end_right(
+    (target, is_watched): (Target, bool),
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) {
+    if let Some(port) = port_of(target.port) {
+        rights_ended(&port, 1);
+        if is_watched {
+            watched_ended(&port, [(target.badge, 1)]);
+        }
+    }
+}
