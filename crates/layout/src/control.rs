@@ -235,7 +235,7 @@ messages! {
         number: u64,
     }
     /// Rights to the sender's ports are revoked.
-    REVOKED = 24 Revoked {
+    REVOKED = 24 Revoked(/** There was nothing to claim: no such right, or its port has ended. */ in_vain: bool) {
         /// Handles, or words of claims.
         names: &'a [[u8; 4]],
     }

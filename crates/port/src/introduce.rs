@@ -114,7 +114,7 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     if !matches!(claim, Claim::Waiting { .. }) {
         has_settled(process);
     }
-    link.tell_if_revoked(word, claim);
+    link.tell_if_in_vain(word, claim);
     granted_anew(link, process, claim);
     Some(claim)
 }

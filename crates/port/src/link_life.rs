@@ -34,12 +34,7 @@ use std::sync::Arc;
 /// welcome was made ready; if it has moved and its trail has ended, there is no welcome, and the peer connects again, to the new
 /// home. Then the peer is told of the ports that are served on each CPU.
 pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Result<(), Errno> {
-    // The lock: a thread that drops the port finds the link there, or this finds the port closing.
-    let links = links::list(process);
-    // Relaxed: under the lock.
-    let closing = port.filter(|port| port.is_closing.load(Ordering::Relaxed));
-    drop(links);
-    if let Some(port) = closing {
+    if let Some(port) = port.filter(|port| is_closing(process, port)) {
         // Acquire: pairs with the Release of `depart`.
         if port.is_leaving.load(Ordering::Acquire) {
             return Err(Errno::CONNRESET);
@@ -56,6 +51,24 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
     }
     per_cpu::tell_spread(process, link);
     Ok(())
+}
+
+/// Whether a port is being dropped to which a peer has just been given a right: a thread that drops the port after this look finds
+/// the link, and the right.
+pub(crate) fn is_closing(process: &Process, port: &Port) -> bool {
+    let _links = links::list(process);
+    // Relaxed: under the lock.
+    port.is_closing.load(Ordering::Relaxed)
+}
+
+/// The old home of a port, which had no senders any more when this was told: whether it is to be dropped. Not where a peer has
+/// been given a right meanwhile, which follows the port; none is from now on.
+pub(crate) fn leaves_nobody(process: &Process, port: &Port) -> bool {
+    let _links = links::list(process);
+    // Release: as in `tell_closing`. Before the look: a thread that gives a right looks at this after that.
+    let has_left = port.notices.has_lost_all();
+    port.is_closing.store(has_left, Ordering::Release);
+    has_left
 }
 
 fn tell_closed(link: &Link, port: &Port) {

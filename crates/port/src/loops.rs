@@ -22,7 +22,6 @@ use crate::served::Shortcut;
 use crate::tables::{Table, Which};
 use crate::unused;
 use crate::users::Foreign;
-use core::sync::atomic::Ordering;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Imports, Refused};
@@ -129,8 +128,7 @@ pub(crate) fn right_to_own(
 ) -> Result<SendRight, ConnectError> {
     let target = own.target();
     for _ in 0..TRIES_MAX {
-        // Relaxed: the holders of its rights are told anyway.
-        if own.port().is_closing.load(Ordering::Relaxed) {
+        if link_life::is_closing(process, own.port()) {
             return Err(ConnectError::Gone(Gone::Port));
         }
         let near = loop_to(process, receiver_of(target.port))?;
@@ -148,6 +146,10 @@ pub(crate) fn right_to_own(
         }
         let waiting = process.defaults.waiting;
         let right = SendRight::of_handle(process, near.clone(), target.port, handle, waiting);
+        // Again: a thread that drops the port after this look tells this end.
+        if link_life::is_closing(process, own.port()) {
+            return Err(ConnectError::Gone(Gone::Port));
+        }
         if !right.is_down() {
             return Ok(right.with_shortcut(Shortcut::of(own)));
         }

@@ -107,7 +107,7 @@ impl Notices {
     }
 
     /// Whether there was a right and there is none, at this moment.
-    fn has_lost_all(&self) -> bool {
+    pub(crate) fn has_lost_all(&self) -> bool {
         // E13 senders, load half. Acquire: the messages sent by all of them are there. Store half:
         // `Port::rights_ended`.
         self.rights.load(Ordering::Acquire) == HAD
@@ -387,7 +387,16 @@ impl SendRight {
         notices.push(asked);
         drop(notices);
         // Before the look: a thread that takes it down after that finds it.
-        this.link().tell_death_of(this.port(), this.handle());
+        this.tell_death();
+    }
+
+    /// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.
+    pub(crate) fn tell_death(&self) {
+        let (link, handle) = (self.link(), self.handle());
+        link.tell_death_of(self.port(), handle);
+        if self.is_in_vain() {
+            link.tell_deaths_by(&[handle]);
+        }
     }
 }
 

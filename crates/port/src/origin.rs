@@ -185,6 +185,12 @@ impl SendRight {
         }
     }
 
+    /// Whether the exporter has said that there is no such right.
+    pub(crate) fn is_in_vain(&self) -> bool {
+        // In this order: it is over once the handle is there.
+        matches!(self.origin(), Origin::Claimed(claimed) if claimed.is_over() && claimed.handle().is_none())
+    }
+
     /// Whether the exporter has confirmed it.
     pub(crate) fn is_confirmed(&self) -> bool {
         match self.origin() {

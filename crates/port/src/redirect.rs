@@ -271,8 +271,7 @@ fn switch_to(
         process.attention.raise();
         return Switched::Done;
     }
-    let new_port = direct.port();
-    let _ = moved.direct.set(Box::new(direct));
+    let _ = moved.direct.set(Box::new(direct.clone()));
     // Release: a thread that sees it finds the direct right. Before the lanes are free again, as the count:
     // a thread that has locked one after that sees that something has changed.
     link.rights
@@ -287,7 +286,9 @@ fn switch_to(
     // Wakers of the application may run in what follows.
     drop((lanes, one));
     link.disturb();
-    link.move_deaths(old_port, (with, new_port));
+    link.move_deaths(old_port, (direct.link(), direct.port(), direct.handle()));
+    // Before the look, as in `notify_death`.
+    direct.tell_death();
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
     let uses = link.uses_of(receiver);

@@ -96,22 +96,18 @@ impl Vines {
             port: receive.port().clone(),
             targets: Mutex::default(),
         });
-        // The thread is there before the vine is known, and serves once this is the one. No lock is held where the port may
-        // end, which the application is told.
-        let (begin, begins) = std::sync::mpsc::channel();
-        let served = vine.clone();
-        thread::spawn("handfast-vine", 256 * 1024, move || {
-            if let Ok(receive) = begins.recv() {
-                served.serve(&receive);
-            }
-        })
-        .map_err(|_| RightError::Third)?;
-        let known = self.0.lock().get_or_insert_with(|| vine.clone()).clone();
-        if Arc::ptr_eq(&known, &vine) {
-            // The thread waits for it.
-            let _ = begin.send(receive);
+        let (receive, served) = (Arc::new(receive), vine.clone());
+        let received = receive.clone();
+        // Ends before what is above does: no lock is held where the port may end, which the application is told.
+        let mut known = self.0.lock();
+        if let Some(known) = &*known {
+            return Ok(known.clone());
         }
-        Ok(known)
+        // The thread is there before the vine is known.
+        thread::spawn("handfast-vine", 256 * 1024, move || served.serve(&received))
+            .map_err(|_| RightError::Third)?;
+        *known = Some(vine.clone());
+        Ok(vine)
     }
 }
 

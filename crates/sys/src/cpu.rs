@@ -266,6 +266,8 @@ pub fn leave(cpu: u32) -> bool {
 
 /// Gives the rest of the time slice to another runnable thread. One system call.
 pub fn yield_now() {
+    #[cfg(feature = "simulation")]
+    crate::simulation::pause();
     rustix::thread::sched_yield();
 }
 

@@ -15,7 +15,9 @@ use turns::{State, Thread, Turn, Waits};
 mod sockets;
 mod turns;
 mod words;
-pub(crate) use sockets::{can_read, connects, listens, made, names, peer, readable};
+pub(crate) use sockets::{
+    can_read, connects, is_lost, listens, made, names, peer, readable, received,
+};
 pub(crate) use words::{mapped, sleep_on, unmapped, wake};
 
 /// A simulated machine.
@@ -44,6 +46,8 @@ thread_local! {
 
 /// A clock that is read has gone on by so much, so that a thread that spins for a time comes to its end.
 const READ_NS: u64 = 40;
+/// As the kernel's timers are late.
+const SLACK_NS: u64 = 50_000;
 /// One read of the clock in so many, one lock, and one call of a socket, is where another thread goes on.
 const READ_ONE_IN: u64 = 16;
 const LOCK_ONE_IN: u64 = 16;
@@ -81,12 +85,20 @@ impl World {
             state: Mutex::new(State::new(seed, turns_max)),
             turns: Mutex::new(vec![Arc::default()]),
         }));
+        lock(&world.0.turns)[0].is_of(&std::thread::current());
         MEMBER.set(Some(Member {
             world: world.clone(),
             thread: 0,
             process: 0,
         }));
         world
+    }
+
+    /// From now on one wake-up, and one message of a socket, in so many is lost; zero for none. No such machine is: what is said of
+    /// others must be found not to hold on this one.
+    pub fn lose(&self, wakes_one_in: u64, messages_one_in: u64) {
+        let mut state = lock(&self.0.state);
+        (state.loses_wakes, state.loses_messages) = (wakes_one_in, messages_one_in);
     }
 
     /// This thread is none of a world any more. The other threads have ended.
@@ -212,6 +224,13 @@ impl Starting {
         self.0.thread
     }
 
+    /// It has been started, and waits for its turn.
+    pub(crate) fn started(number: usize, thread: &std::thread::Thread) {
+        if let Some(member) = member() {
+            member.turn(number).is_of(thread);
+        }
+    }
+
     /// It could not be started.
     pub(crate) fn failed(number: usize) {
         if let Some(member) = member() {
@@ -272,7 +291,7 @@ pub(crate) fn now_ns() -> Option<u64> {
 
 /// Sleeps, if this is a thread of a world.
 pub(crate) fn sleep(duration: Duration) -> bool {
-    let until_ns = now_ns().map(|now_ns| now_ns + duration.as_nanos() as u64);
+    let until_ns = now_ns().map(|now_ns| now_ns + SLACK_NS + duration.as_nanos() as u64);
     until_ns.is_some() && until(until_ns, || false).is_some()
 }
 

@@ -252,6 +252,10 @@ pub const DESCRIPTORS_MAX: usize = 4;
 pub fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     #[cfg(feature = "simulation")]
     crate::simulation::preempt(crate::simulation::CALL_ONE_IN);
+    #[cfg(feature = "simulation")]
+    if fds.is_empty() && crate::simulation::is_lost() {
+        return Ok(());
+    }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !fds.is_empty() && !control.push(SendAncillaryMessage::ScmRights(fds)) {
@@ -356,6 +360,8 @@ pub fn receive_expected(
             return Ok(received);
         }
     }
+    #[cfg(feature = "simulation")]
+    received.fds.iter().for_each(crate::simulation::received);
     // All its descriptors are this process's by now: none is closed by this. A peer that has gone resets the connection, which is
     // said once, before what it sent.
     if discard(socket) == Err(Errno::CONNRESET) {

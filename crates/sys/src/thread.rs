@@ -26,10 +26,13 @@ pub fn spawn(
         let number = starting.number();
         let started = thread.spawn(move || starting.run(work));
         return match started {
-            Ok(handle) => Ok(Thread {
-                handle,
-                number: Some(number),
-            }),
+            Ok(handle) => {
+                crate::simulation::Starting::started(number, handle.thread());
+                Ok(Thread {
+                    handle,
+                    number: Some(number),
+                })
+            }
             Err(error) => {
                 crate::simulation::Starting::failed(number);
                 Err(error)

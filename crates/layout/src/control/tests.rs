@@ -53,7 +53,14 @@ fn all() -> Vec<ControlMessage<'static>> {
         M::Kept { number },
         M::Leave { number, came: 4 },
         M::Left { number },
-        M::Revoked { names: NAMES },
+        M::Revoked {
+            in_vain: false,
+            names: NAMES,
+        },
+        M::Revoked {
+            in_vain: true,
+            names: NAMES,
+        },
         M::Spread {
             port,
             entries: ENTRIES,

@@ -131,7 +131,7 @@ pub(crate) fn hear_said(
             let claim = claim.ok_or(Rule::Introduction.broken())?;
             introduce::answer_claim(link, claim, (header.reply, header.generation));
             introduce::enter_claim(link, process, word, claim)?;
-            link.tell_if_revoked(word, claim);
+            link.tell_if_in_vain(word, claim);
             Ok(())
         }
         // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
@@ -194,7 +194,7 @@ fn hear_claim(
         // Its recipient may send nothing by it, and waits for an answer.
         process.schedule(Timer::Provisions);
     }
-    link.tell_if_revoked(word, claim);
+    link.tell_if_in_vain(word, claim);
     introduce::granted_anew(link, process, claim);
     Ok(())
 }

@@ -168,7 +168,7 @@ impl Keeper {
                 later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { names } => link.hear_revoked(names),
+            M::Revoked { in_vain, names } => link.hear_revoked(in_vain, names),
             M::Spread { port, entries } => link.hear_spread(port, entries)?,
             M::Release { rights } => give_back::take_back(link, process, rights)?,
             M::PathAsk { .. }

@@ -2,6 +2,7 @@
 
 use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
+use crate::give_back;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
@@ -399,6 +400,14 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
             Refused::Over => Refusal::Told(Status::Crossed, 0),
             _ => Refusal::Told(Status::Exhausted, link.quotas.rights()),
         })?;
+        if link_life::is_closing(process, port) {
+            give_back::retract(link, process, welcome.handle);
+            // As in `check_port`. Acquire: pairs with the Release of `depart`.
+            return Err(match port.is_leaving.load(Ordering::Acquire) {
+                true => Refusal::Told(Status::Crossed, 0),
+                false => Refusal::Told(Status::NoSuchPort, 0),
+            });
+        }
     }
     let _ = socket::send(&pending.socket, &welcome.to_bytes(), &[]);
     Ok(Answer::Known)

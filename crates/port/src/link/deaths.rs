@@ -34,7 +34,7 @@ impl Link {
     }
 
     /// As [`Self::tell_deaths`], of these rights.
-    pub(crate) fn tell_revoked_deaths(&self, handles: &[Handle]) {
+    pub(crate) fn tell_deaths_by(&self, handles: &[Handle]) {
         self.tell_of(|asked| handles.contains(&asked.handle));
     }
 
@@ -49,21 +49,13 @@ impl Link {
         }
     }
 
-    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there.
-    pub(crate) fn move_deaths(&self, port: u32, (to, new_port): (&Self, u32)) {
+    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there. Looked for after that.
+    pub(crate) fn move_deaths(&self, port: u32, (to, of, handle): (&Self, u32, Handle)) {
         let is_its = |asked: &mut DeathNotice| asked.of == port;
-        let moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
-        if moved.is_empty() {
-            return;
+        let mut moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
+        for asked in &mut moved {
+            (asked.of, asked.handle) = (of, handle);
         }
-        let moved = moved.into_iter().map(|asked| DeathNotice {
-            of: new_port,
-            // Names nothing: which right it has become there is not known yet.
-            handle: 0,
-            ..asked
-        });
-        to.death_notices().extend(moved);
-        // Before the look, as in `notify_death`.
-        to.tell_deaths();
+        to.death_notices().append(&mut moved);
     }
 }

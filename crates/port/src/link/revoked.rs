@@ -17,7 +17,14 @@ pub(crate) struct Revoked {
     /// Rights of this process have been.
     has_any: AtomicBool,
     /// Rights the peer has, to be told as soon as the socket takes it.
-    untold: Mutex<VecDeque<u32>, rank::Revoked>,
+    untold: Mutex<Untold, rank::Revoked>,
+}
+
+#[derive(Default)]
+struct Untold {
+    revoked: VecDeque<u32>,
+    /// Words by which nothing could be claimed.
+    in_vain: VecDeque<u32>,
 }
 
 impl Link {
@@ -53,20 +60,32 @@ impl Link {
     }
 
     /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
-    pub(crate) fn tell_if_revoked(&self, word: u32, claim: Claim) {
-        if claim == Claim::Revoked && self.untold().len() < UNSAID_MAX {
-            self.say_revoked([word]);
+    pub(crate) fn tell_if_in_vain(&self, word: u32, claim: Claim) {
+        let mut untold = self.untold();
+        let of = match claim {
+            Claim::Revoked => &mut untold.revoked,
+            Claim::Dead => &mut untold.in_vain,
+            Claim::Granted(_) | Claim::Waiting { .. } => return,
+        };
+        if of.len() < UNSAID_MAX {
+            of.push_back(word);
+            drop(untold);
+            self.say_untold();
         }
     }
 
-    fn untold(&self) -> MutexGuard<'_, VecDeque<u32>, rank::Revoked> {
+    fn untold(&self) -> MutexGuard<'_, Untold, rank::Revoked> {
         self.rights.revoked.untold.lock()
     }
 
     fn say_revoked(&self, words: impl IntoIterator<Item = u32>) {
         let mut untold = self.untold();
-        untold.extend(words);
+        untold.revoked.extend(words);
         drop(untold);
+        self.say_untold();
+    }
+
+    fn say_untold(&self) {
         if !self.tell_revoked() {
             self.process.schedule(Timer::Revocations);
         }
@@ -77,26 +96,35 @@ impl Link {
     #[must_use]
     pub(crate) fn tell_revoked(&self) -> bool {
         let mut untold = self.untold();
-        if !untold.is_empty() && !self.is_welcomed() {
+        let Untold { revoked, in_vain } = &mut *untold;
+        let has_none = revoked.is_empty() && in_vain.is_empty();
+        if !(has_none || self.is_welcomed()) {
             return self.is_down();
         }
-        while !untold.is_empty() {
-            let count = untold.len().min(WORDS_MAX);
-            let names = untold.iter().take(count);
-            let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
-            let revoked = ControlMessage::Revoked { names: &names };
-            if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
-                return self.is_down();
+        for (words, in_vain) in [(revoked, false), (in_vain, true)] {
+            while !words.is_empty() {
+                let count = words.len().min(WORDS_MAX);
+                let names = words.iter().take(count);
+                let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
+                let names = &names;
+                let revoked = ControlMessage::Revoked { in_vain, names };
+                if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
+                    return self.is_down();
+                }
+                words.drain(..count);
             }
-            untold.drain(..count);
         }
         true
     }
 
-    /// Keeper: the peer says which rights of this process were revoked.
-    pub(crate) fn hear_revoked(&self, names: &[[u8; 4]]) {
+    /// Keeper: the peer says which rights of this process were revoked, or which it has claimed in vain.
+    pub(crate) fn hear_revoked(&self, in_vain: bool, names: &[[u8; 4]]) {
         let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
-        self.was_revoked(&words);
+        match in_vain {
+            // Messages by them find out themselves, as the port's end.
+            true => self.tell_deaths_by(&words),
+            false => self.was_revoked(&words),
+        }
     }
 
     /// Rights of this process, to ports of the peer, were revoked.
@@ -112,7 +140,7 @@ impl Link {
         }
         // A thread that sends through one of them, or waits for room, looks again.
         self.disturb();
-        self.tell_revoked_deaths(&news);
+        self.tell_deaths_by(&news);
     }
 
     /// Whether a right of this process is known to be revoked.

@@ -5,6 +5,7 @@ use crate::introduce;
 use crate::introduce::provide;
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::Link;
+use crate::link_life;
 use crate::links;
 use crate::notice;
 use crate::notice::Notice;
@@ -98,7 +99,13 @@ impl Home {
                 (Some(mark), _) => self.provide(&mark),
                 (None, None) => self.pass_on(request),
                 // No peer is left to be told; calls that came here before may be answered still.
-                (None, Some(Notice::NoSenders)) => return receive.drop_quietly(),
+                (None, Some(Notice::NoSenders)) => {
+                    if link_life::leaves_nobody(&self.process, &port) {
+                        return receive.drop_quietly();
+                    }
+                    receive.notify_no_senders();
+                    true
+                }
                 (None, Some(Notice::Dead(number))) => self.told(number),
                 // A notice asked for a badge here is not asked for there.
                 (None, Some(Notice::NoSendersOf(_))) => true,

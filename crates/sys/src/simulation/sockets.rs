@@ -5,6 +5,15 @@ use core::time::Duration;
 use rustix::fd::{AsFd, AsRawFd, RawFd};
 use rustix::io::Errno;
 
+/// Whether a message that is sent now is lost.
+pub(crate) fn is_lost() -> bool {
+    member().is_some_and(|member| {
+        let mut state = lock(&member.world.0.state);
+        let one_in = state.loses_messages;
+        state.is_lost(one_in)
+    })
+}
+
 /// Waits until a descriptor can be read, or for `timeout`. `false`: it has not, or this is no thread of a world.
 pub(crate) fn readable(fd: impl AsFd, timeout: Duration) -> bool {
     let Some(now_ns) = now_ns() else { return false };
@@ -31,6 +40,15 @@ pub(crate) fn made(socket: impl AsFd) {
         let mut state = lock(&member.world.0.state);
         state.sockets.retain(|(_, known, _)| *known != fd);
         state.sockets.push((member.process, fd, stat.st_ino));
+    }
+}
+
+/// This process has received a descriptor.
+pub(crate) fn received(fd: impl AsFd) {
+    let is_socket =
+        |stat: rustix::fs::Stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket();
+    if rustix::fs::fstat(&fd).is_ok_and(is_socket) {
+        made(fd);
     }
 }
 
@@ -68,7 +86,8 @@ pub(crate) fn connects(socket: impl AsFd, path: &std::path::Path) {
 pub(crate) fn names(socket: impl AsFd) -> Result<(), Errno> {
     let Some(pid) = pid() else { return Ok(()) };
     let number = random(u64::MAX);
-    let name = format!("handfast-simulated-{pid}-{number}");
+    let machine = std::process::id();
+    let name = format!("handfast-simulated-{pid}-{number}-{machine}");
     rustix::net::bind(
         socket,
         &rustix::net::SocketAddrUnix::new_abstract_name(name.as_bytes())?,

@@ -1,9 +1,9 @@
 //! Which thread of a simulated machine runs next.
 
-use super::lock;
+use core::sync::atomic::{AtomicBool, Ordering};
 use rustix::fd::RawFd;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::OnceLock;
 
 static RAISED: u64 = 1;
 
@@ -13,8 +13,8 @@ const SLOW_NS_MAX: u64 = 3_000_000;
 
 #[derive(Default)]
 pub(super) struct Turn {
-    pub(super) has_come: Mutex<bool>,
-    pub(super) changed: Condvar,
+    has_come: AtomicBool,
+    thread: OnceLock<std::thread::Thread>,
 }
 
 pub(super) struct State {
@@ -36,6 +36,9 @@ pub(super) struct State {
     /// Nothing will ever happen.
     pub(super) is_stuck: bool,
     pub(super) turns_max: u64,
+    /// One wake-up, or message of a socket, in so many is lost; zero for none.
+    pub(super) loses_wakes: u64,
+    pub(super) loses_messages: u64,
 }
 
 pub(super) struct Thread {
@@ -113,7 +116,14 @@ impl State {
             trace: 0,
             is_stuck: false,
             turns_max,
+            loses_wakes: 0,
+            loses_messages: 0,
         }
+    }
+
+    /// Whether one is lost.
+    pub(super) fn is_lost(&mut self, one_in: u64) -> bool {
+        one_in != 0 && self.next().is_multiple_of(one_in)
     }
 
     /// splitmix64.
@@ -174,16 +184,19 @@ impl State {
             self.go_on_to(due_ns);
         }
         loop {
-            let ready: Vec<_> = (0..self.threads.len())
-                .filter(|thread| self.can_run(*thread))
-                .collect();
-            if !ready.is_empty() && self.turns < self.turns_max {
-                let chosen = ready[(self.next() % ready.len() as u64) as usize];
+            // One of those that can, each as likely as the others: most of those asked can.
+            let mut asked: Vec<_> = (0..self.threads.len()).collect();
+            let mut chosen = None;
+            while chosen.is_none() && !asked.is_empty() {
+                let at = (self.next() % asked.len() as u64) as usize;
+                chosen = Some(asked.swap_remove(at)).filter(|thread| self.can_run(*thread));
+            }
+            if let Some(chosen) = chosen.filter(|_| self.turns < self.turns_max) {
                 self.trace = (self.trace ^ chosen as u64 ^ self.now_ns << 8)
                     .wrapping_mul(0x0000_0100_0000_01b3);
                 return Some(chosen);
             }
-            let due_ns = self.next_due().filter(|_| ready.is_empty())?;
+            let due_ns = self.next_due().filter(|_| chosen.is_none())?;
             self.go_on_to(due_ns);
         }
     }
@@ -212,18 +225,22 @@ impl core::fmt::Display for State {
 }
 
 impl Turn {
+    /// The thread that waits, before anybody has its turn come.
+    pub(super) fn is_of(&self, thread: &std::thread::Thread) {
+        let _ = self.thread.set(thread.clone());
+    }
+
     pub(super) fn come(&self) {
-        *lock(&self.has_come) = true;
-        self.changed.notify_one();
+        self.has_come.store(true, Ordering::Release);
+        self.thread
+            .get()
+            .expect("a thread that has started")
+            .unpark();
     }
 
     pub(super) fn wait(&self) {
-        let mut has_come = lock(&self.has_come);
-        while !*has_come {
-            has_come = (self.changed)
-                .wait(has_come)
-                .unwrap_or_else(PoisonError::into_inner);
+        while !self.has_come.swap(false, Ordering::Acquire) {
+            std::thread::park();
         }
-        *has_come = false;
     }
 }

@@ -23,8 +23,12 @@ pub(crate) fn wake(word: NonNull<u32>, count: u32) -> Option<u32> {
     let mut state = lock(&member.world.0.state);
     let mut woken = 0;
     let state = &mut *state;
+    if state.is_lost(state.loses_wakes) {
+        return Some(0);
+    }
     for thread in &mut state.threads {
-        if state.killed.contains(&thread.process) {
+        // Nobody wakes the dead, as long as they have no locks to give back.
+        if state.killed.contains(&thread.process) && !thread.has_lock {
             continue;
         }
         if let Some(waits) = &mut thread.waits

@@ -1,0 +1,167 @@
+//! A port that mints rights, which it may revoke, and makes ports that share its receiver. It stays where it is.
+
+use super::Scene;
+use super::home::{Home, Wish, bytes, words};
+use crate::error::ReceiveError;
+use crate::member::MemberPort;
+use crate::notice::Notice;
+use crate::own::OwnRight;
+use crate::receive::ReceiveRight;
+use crate::request::Request;
+use crate::right::Right;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use handfast_sys::simulation::random;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+pub(super) struct Hub {
+    port: ReceiveRight,
+    number: u32,
+    /// By the numbers of the ports they stand for, which are their badges.
+    badges: Vec<u32>,
+    members: HashMap<u32, (u32, MemberPort)>,
+    /// Rights of which it is to be told when the last has ended: all with a badge, or to a member.
+    asked: HashSet<(Option<u32>, u64)>,
+}
+
+impl Hub {
+    pub(super) fn new(port: ReceiveRight, number: u32) -> Self {
+        port.notify_no_senders();
+        Self {
+            port,
+            number,
+            badges: Vec::new(),
+            members: HashMap::new(),
+            asked: HashSet::from([(None, 0)]),
+        }
+    }
+
+    /// The port that a message is for.
+    fn number_of(&self, scene: &Scene, request: &Request) -> u32 {
+        match (request.member(), request.badge()) {
+            (Some(member), badge) => {
+                let known = self.members.get(&member);
+                let (number, _) = known.expect("a message to a port that is there");
+                assert_eq!(badge, u64::from(*number), "HANDFAST_SEED={}", scene.seed);
+                *number
+            }
+            (None, 0) => self.number,
+            (None, badge) => badge as u32,
+        }
+    }
+
+    /// A right to a new port, and its number.
+    fn mint(&mut self, scene: &Scene) -> (u32, OwnRight) {
+        let number = scene.new_port();
+        scene.is_minted(number);
+        let badge = u64::from(number);
+        if random(2) == 0 {
+            let right = self.port.mint(badge);
+            self.badges.push(number);
+            if random(2) == 0 {
+                self.asked.insert((None, badge));
+                self.port.notify_no_senders_of(badge);
+            }
+            return (number, right);
+        }
+        let member = match self.port.member() {
+            Ok(member) => member,
+            // The node is shut down.
+            Err(error) => {
+                assert!(scene.may_fail(self.number), "{error}");
+                return (number, self.port.mint(badge));
+            }
+        };
+        let (key, right) = (member.key(), member.mint(badge));
+        if random(2) == 0 {
+            self.asked.insert((Some(key), 0));
+            member.notify_no_senders();
+        }
+        self.members.insert(key, (number, member));
+        (number, right)
+    }
+
+    /// Some of the rights are revoked, or the port is dropped to which they are.
+    fn end_one(&mut self, scene: &Scene) {
+        let keys: Vec<_> = self.members.keys().copied().collect();
+        let count = self.badges.len() + keys.len();
+        if count == 0 {
+            return;
+        }
+        let at = random(count as u64) as usize;
+        if at < self.badges.len() {
+            let number = self.badges.swap_remove(at);
+            scene.ends(number);
+            self.port.revoke(u64::from(number));
+            return;
+        }
+        let mut keys = keys;
+        keys.sort_unstable();
+        let key = keys[at - self.badges.len()];
+        let (number, member) = self.members.remove(&key).expect("a port that is there");
+        scene.ends(number);
+        self.asked.remove(&(Some(key), 0));
+        drop(member);
+    }
+
+    /// It is told that no right is left.
+    fn hear(&mut self, scene: &Scene, notice: Notice, member: Option<u32>) {
+        let of = match notice {
+            Notice::NoSenders => (member, 0),
+            Notice::NoSendersOf(badge) => (member, badge),
+            Notice::Dead(_) => panic!("HANDFAST_SEED={}: {notice:?}", scene.seed),
+        };
+        assert!(
+            self.asked.remove(&of),
+            "HANDFAST_SEED={}: {notice:?} of {member:?}, which nobody has asked for",
+            scene.seed
+        );
+    }
+
+    /// Hears of rights that have gone. The number of notices that it waits for still: all rights have gone.
+    pub(super) fn left(&mut self, scene: &Scene) -> usize {
+        // Messages that wait for a right wait while somebody receives.
+        while let Ok(request) = self.port.receive_timeout(Duration::from_millis(20)) {
+            if let Some(notice) = request.notice() {
+                self.hear(scene, notice, request.member());
+            }
+        }
+        scene.tell(self.number, format_args!("waits for {:?}", self.asked));
+        self.asked.len()
+    }
+}
+
+impl Home {
+    pub(super) fn serve_hub(self: &Arc<Self>, scene: &Arc<Scene>, mut hub: Hub) {
+        while !scene.is_over.load(Ordering::Relaxed) {
+            let wait = Duration::from_micros(1 + random(2_000));
+            match hub.port.receive_timeout(wait) {
+                Ok(request) => self.answer_at_hub(scene, request, &mut hub),
+                Err(ReceiveError::TimedOut) => {}
+                Err(_) if scene.may_fail(hub.number) => return,
+                Err(error) => panic!("HANDFAST_SEED={}: {error}", scene.seed),
+            }
+            if scene.is_lively && random(16) == 0 {
+                hub.end_one(scene);
+            }
+        }
+        *self.hub_left.lock().unwrap() = Some(hub);
+    }
+
+    fn answer_at_hub(self: &Arc<Self>, scene: &Arc<Scene>, request: Request, hub: &mut Hub) {
+        if let Some(notice) = request.notice() {
+            return hub.hear(scene, notice, request.member());
+        }
+        let number = hub.number_of(scene, &request);
+        let Some((wish, _, of)) = words(request.bytes()) else {
+            return;
+        };
+        if !Wish::Give.is(wish) {
+            return self.answer(scene, request, number);
+        }
+        let (named, right) = hub.mint(scene);
+        scene.tell(self.number, format_args!("{number} mints {named}"));
+        let _ = request.reply_with(&bytes(0, named, of), [Right::Own(right)]);
+    }
+}
