@@ -1,13 +1,15 @@
 """Many links, with calls in all lanes of each for as long as it goes on.
 
 Words: the server's name, how many links by how many processes, how many lanes of each, and `awake` or `asleep`: whether the callers
-say that they sleep. Or `dying`: each process is killed as soon as its lanes are full, and another comes.
+say that they sleep. Or `working`: as `awake`, and each call takes the server a while. Or `dying`: each process is killed
+as soon as its lanes are full, and another comes.
 """
 
 import os
 import resource
 import signal
 import sys
+import time
 
 import wire
 
@@ -17,8 +19,8 @@ ASLEEP = 1
 class Crowd:
     """The lanes of some links, full of calls. Each slot is written once; after that only its number changes."""
 
-    def __init__(self, name, most, lanes, asleep):
-        self.asleep, self.lanes = asleep, range(lanes)
+    def __init__(self, name, most, lanes, asleep, text):
+        self.asleep, self.lanes, self.text = asleep, range(lanes), text
         self.links = wire.links(name, most)
         for link in self.links:
             for lane in self.lanes:
@@ -34,6 +36,7 @@ class Crowd:
             # The reply slot is the lane's, and so is what is answered there.
             words[at + 3] = lane
             words[at + 4] = 1
+            link.region[4 * at + 24 : 4 * at + 29] = self.text
 
     def fill(self):
         """Posts as many calls as there is room for, and rings where a lane is armed."""
@@ -75,13 +78,15 @@ def one_after_the_other(make):
 def main():
     name, asleep = sys.argv[1], sys.argv[5] == "asleep"
     dying = sys.argv[5] == "dying"
+    working = sys.argv[5] == "working"
+    text = b"works" if working else bytes(5)
     most, processes, lanes = map(int, sys.argv[2:5])
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     ready, told = os.pipe()
 
     def make():
-        return Crowd(name, most // processes, lanes, asleep)
+        return Crowd(name, most // processes, lanes, asleep, text)
 
     def strike():
         if dying:
@@ -92,6 +97,9 @@ def main():
         os.write(told, b"%d " % len(crowd.links))
         while True:
             crowd.fill()
+            # What there is takes longer.
+            if working:
+                time.sleep(0.0002)
 
     for _ in range(processes):
         wire.fork(strike)

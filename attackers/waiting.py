@@ -1,12 +1,14 @@
-"""Lanes whose messages wait: each names a word that is claimed, of an introducer who never provides it.
+"""Lanes whose messages wait. `stay`: each names a word that is claimed, of an introducer who never provides it. `dead`: each names a
+word that is not claimed, and the link ends at once; then the next one.
 
-Words: the server's name, and how many links.
+Words: the server's name, how many links, and one of these.
 """
 
 import os
 import resource
 import struct
 import sys
+import time
 
 import wire
 
@@ -23,8 +25,23 @@ def claim(link, lane, word, introducer):
     return link.post(said, kind=SAID, lane=lane, reply=lane, generation=1, handle=0)
 
 
+def leave(name):
+    """A link that ends with its messages."""
+    link = wire.Link(name)
+    for lane in range(wire.LANES):
+        link.post(b"waits", lane=lane, handle=lane + 1)
+
+
 def main():
     name, most = sys.argv[1], int(sys.argv[2])
+    if sys.argv[3] == "dead":
+        wire.here()
+        for _ in range(most):
+            os.waitpid(wire.fork(lambda: leave(name)), 0)
+            time.sleep(0.02)
+            if wire.is_told():
+                break
+        return
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     links, lanes = wire.links(name, most), 0

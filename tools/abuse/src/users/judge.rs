@@ -24,6 +24,8 @@ const GOAL: Duration = Duration::from_millis(100);
 const WORST: Duration = Duration::from_secs(1);
 /// A newcomer is served within.
 const NEWCOMER: Duration = Duration::from_secs(2);
+/// The part of a processor that a server may take which nobody calls.
+const BUSY: f64 = 0.2;
 
 fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
@@ -162,6 +164,12 @@ impl Measured {
         }
         if struck.memory_kib > self.alone.memory_kib.max(0) + (kind.grows_mib << 10) {
             failures.push("the server's memory grew".to_owned());
+        }
+        if struck.busy > BUSY {
+            let percent = struck.busy * 100.0;
+            failures.push(format!(
+                "the server took {percent:.0} % of a processor when nobody called it"
+            ));
         }
         failures.dedup();
         failures

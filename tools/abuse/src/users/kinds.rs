@@ -15,6 +15,8 @@ pub(super) enum Newcomer {
     IsKnown,
     /// Binds a name in the server's directory.
     Binds,
+    /// Connects, has the server open ports, and drops its rights to them, of which the server is to be told.
+    Opens,
 }
 
 pub(super) struct Kind {
@@ -41,6 +43,8 @@ pub(super) struct Kind {
     pub(super) memory_mib: Option<u64>,
     /// The server passes calls on to another one, whose name it has from its own directory.
     pub(super) is_between: bool,
+    /// The server has next to nothing to do while nobody but the attacker is left, and its processor time is measured then.
+    pub(super) is_quiet: bool,
 }
 
 pub(super) const PLAIN: Kind = Kind {
@@ -58,6 +62,7 @@ pub(super) const PLAIN: Kind = Kind {
     grows_mib: 4,
     memory_mib: None,
     is_between: false,
+    is_quiet: false,
 };
 
 /// A server with room for many links, each with tables and lanes of its own.
@@ -81,7 +86,7 @@ const DEPUTY: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 38] = [
+pub(super) const KINDS: [Kind; 44] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -282,9 +287,68 @@ pub(super) const KINDS: [Kind; 38] = [
         name: "waiting",
         what: "a thousand lanes whose messages wait for rights that are never provided",
         program: "waiting.py",
-        words: &["63"],
+        words: &["63", "stay"],
         time: Duration::from_millis(1500),
         ..MANY_LINKS
+    },
+    Kind {
+        name: "waiting-dead",
+        what: "messages that wait for a claim, of links that end, and a client ends its rights",
+        program: "waiting.py",
+        words: &["10000", "dead"],
+        newcomer: Newcomer::Opens,
+        is_quiet: true,
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "flood-notices",
+        what: "calls that have the server work all the time, and a client ends its rights",
+        program: "flood.py",
+        words: &["1", "1", "1", "working"],
+        // A busy server is no attack: whether it is told is what counts.
+        fair: Some(&["1", "1", "1", "working"]),
+        newcomer: Newcomer::Opens,
+        time: Duration::from_millis(1500),
+        ..MANY_LINKS
+    },
+    Kind {
+        name: "thinned",
+        what: "a right attenuated in 65,536 ways, to a port that ends",
+        program: "said.py",
+        words: &["thinned"],
+        time: Duration::from_millis(1200),
+        // Claims of rights that have ended.
+        grows_mib: 64,
+        ..PLAIN
+    },
+    Kind {
+        name: "claimed",
+        what: "claims of rights that are never provided, by the hundred thousand",
+        program: "said.py",
+        words: &["claimed"],
+        is_quiet: true,
+        // Some 200 bytes each.
+        grows_mib: 64,
+        ..PLAIN
+    },
+    Kind {
+        name: "provided",
+        what: "rights provided to unknown recipients, by processes that have ended",
+        program: "said.py",
+        words: &["provided"],
+        time: Duration::from_millis(1500),
+        is_quiet: true,
+        grows_mib: 16,
+        ..PLAIN
+    },
+    Kind {
+        name: "told",
+        what: "ends of ports by the million",
+        program: "said.py",
+        words: &["told"],
+        time: Duration::from_millis(3000),
+        ..PLAIN
     },
     Kind {
         name: "deputy-kept",

@@ -57,7 +57,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 19] = [
+const PROGRAMS: [(&str, &str); 20] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
@@ -103,6 +103,7 @@ const PROGRAMS: [(&str, &str); 19] = [
         "options.py",
         include_str!("../../../../attackers/options.py"),
     ),
+    ("said.py", include_str!("../../../../attackers/said.py")),
     ("posers.py", include_str!("../../../../attackers/posers.py")),
 ];
 const LOCK: (&str, &str) = ("lock.py", include_str!("../../../../attackers/lock.py"));

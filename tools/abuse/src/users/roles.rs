@@ -2,10 +2,11 @@
 
 use super::fails;
 use crate::child::{self, Spec};
-use handfast::{Request, Right};
+use handfast::{Notice, Request, Right};
 use handfast_cli::Outcome;
 use handfast_sys::clock;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -25,8 +26,16 @@ const USED: usize = 4;
 /// Rights that the server keeps; of more, the oldest is dropped.
 const KEPT_MAX: usize = 256;
 
-/// The role of a server: one thread that echoes, keeps what comes with messages to be kept, reads it all when it is asked to, and sends
-/// by rights that it is to use. Words: its name, and that of a server to which it passes on what it would have echoed.
+/// The time that the server works for a call.
+const WORK_NS: u64 = 50_000;
+/// Ports that a newcomer has the server open.
+const OPENED: usize = 5;
+/// How long the server may take until it is told that nobody has a right to such a port any more.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// The role of a server: one thread that echoes, keeps what comes with messages to be kept, reads it all when it is asked to, sends
+/// by rights that it is to use, works, and opens ports for its clients, until nobody has a right to them. Words: its name, and that of
+/// a server to which it passes on what it would have echoed.
 pub(crate) fn server(spec: &Spec) -> Outcome {
     // SAFETY: takes a number. Clients of all users may connect.
     unsafe { libc::umask(0) };
@@ -40,6 +49,8 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
     let mut all = Vec::new();
     // Calls that are never answered.
     let mut held = Vec::new();
+    // Ports that it has opened.
+    let mut opened = HashMap::new();
     let mut next: Option<(Request, Vec<u8>)> = None;
     loop {
         let received = match next.take() {
@@ -47,6 +58,10 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
             None => port.receive(),
         };
         let mut request = received?;
+        if let (Some(Notice::NoSenders), Some(key)) = (request.notice(), request.member()) {
+            opened.remove(&key);
+            continue;
+        }
         let bytes = match request.bytes() {
             b"keep" | b"take" => {
                 let rights = request.take_rights();
@@ -96,6 +111,36 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
                 }
                 continue;
             }
+            b"open" => {
+                let member = port.member()?;
+                let right = member.mint(1);
+                member.notify_no_senders();
+                let key = member.key();
+                opened.insert(key, member);
+                // One that cannot be told has no right.
+                let _ = request.reply_with(&key.to_le_bytes(), [right.into()]);
+                continue;
+            }
+            [b'?', key @ ..] => {
+                let is_open = key_of(key).is_some_and(|key| opened.contains_key(&key));
+                if is_open { &b"open"[..] } else { b"gone" }.to_vec()
+            }
+            [b'!', key @ ..] => {
+                key_of(key).and_then(|key| opened.remove(&key));
+                b"closed".to_vec()
+            }
+            b"receive" => {
+                let rights = request.take_rights().into_iter();
+                rights.for_each(receives);
+                b"received".to_vec()
+            }
+            b"works" => {
+                let end = clock::now_ns() + WORK_NS;
+                while clock::now_ns() < end {
+                    std::hint::spin_loop();
+                }
+                b"worked".to_vec()
+            }
             b"hold" if behind.is_none() => {
                 held.push(request);
                 continue;
@@ -112,6 +157,17 @@ pub(crate) fn server(spec: &Spec) -> Outcome {
         if request.is_call() {
             next = Some((request, bytes));
         }
+    }
+}
+
+fn key_of(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().map(u32::from_le_bytes).ok()
+}
+
+/// Receives at a port that has come, and does nothing with what comes there.
+fn receives(right: Right) {
+    if let Right::Receive(port) = right {
+        std::thread::spawn(move || while port.receive().is_ok() {});
     }
 }
 
@@ -226,6 +282,7 @@ pub(crate) fn newcomer(spec: &Spec) -> Outcome {
         "Binds" => handfast::bind(own)
             .map(drop)
             .map_err(|error| error.to_string()),
+        "Opens" => opens(name),
         _ => calls_once(name),
     };
     let took_us = (clock::now_ns() - begun) / 1000;
@@ -244,4 +301,28 @@ fn calls_once(name: &str) -> Result<(), String> {
         Ok(_) => Err("another answer".to_owned()),
         Err(error) => Err(format!("connected; then {error}")),
     }
+}
+
+/// Has the server open ports, one after the other, and drops its right to each: the server is to be told so.
+fn opens(name: &str) -> Result<(), String> {
+    let right = handfast::connect_timeout(name, CONNECT).map_err(|error| error.to_string())?;
+    let call = |bytes: &[u8]| {
+        let answer = right.call_timeout(bytes, CALL);
+        answer.map_err(|error| error.to_string())
+    };
+    for _ in 0..OPENED {
+        let mut answer = call(b"open")?;
+        let asked = [b"?", &answer[..]].concat();
+        drop(answer.take_rights());
+        let end = clock::now_ns() + NOTICE.as_nanos() as u64;
+        while &*call(&asked)? != b"gone" {
+            if clock::now_ns() > end {
+                return Err(format!(
+                    "nobody has a right to its port, of which the server was not told in {NOTICE:?}"
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
 }

@@ -6,6 +6,7 @@ use super::{ATTACKER, BEHIND, DECOY, NEWCOMER, PATIENCE, Place, SERVER, process}
 use crate::child::{Child, Spec};
 use crate::leaks::Holdings;
 use handfast_cli::temporary::Temporary;
+use handfast_cli::usage::cpu_ns;
 use rustix::process::Resource;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -39,6 +40,8 @@ pub(super) struct Slice {
     /// The server's growth since before.
     pub(super) memory_kib: i64,
     pub(super) descriptors: i64,
+    /// The part of a processor that the server takes when nobody but the attacker is left.
+    pub(super) busy: f64,
     /// How many want a processor for each that there is.
     pub(super) crowd: f64,
 }
@@ -54,6 +57,7 @@ impl Slice {
         self.ended.extend(other.ended);
         self.memory_kib = self.memory_kib.max(other.memory_kib);
         self.descriptors = self.descriptors.max(other.descriptors);
+        self.busy = self.busy.max(other.busy);
         self.crowd = self.crowd.max(other.crowd);
     }
 }
@@ -64,6 +68,8 @@ pub(super) const KNOWN: &str = "known";
 /// The name of a server to which this one passes calls on.
 pub(super) const BEHIND_NAME: &str = "behind";
 
+/// How long the server is watched when nobody calls it.
+const QUIET: Duration = Duration::from_secs(1);
 /// How long the newcomer may take until it has said how it went.
 const COMES: Duration = Duration::from_secs(12);
 
@@ -135,6 +141,13 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
     match victim.line(PATIENCE) {
         Some(line) => slice.calls = serde_json::from_str(&line).unwrap_or_else(|_| lost(&line)),
         None => slice.calls = lost("a victim that says nothing any more"),
+    }
+    if kind.is_quiet {
+        // One that has ended is found below.
+        let took_ns = || cpu_ns(server.id()).unwrap_or_default();
+        let before_ns = took_ns();
+        listen(&mut attacker, QUIET, &mut slice);
+        slice.busy = took_ns().saturating_sub(before_ns) as f64 / QUIET.as_nanos() as f64;
     }
     if let Some(mut attacker) = attacker {
         attacker.close_input();
