@@ -395,7 +395,7 @@ impl SendRight {
         let (link, handle) = (self.link(), self.handle());
         link.tell_death_of(self.port(), handle);
         if self.is_in_vain() {
-            link.tell_deaths_by(&[handle]);
+            link.tell_deaths_in_vain(&[handle]);
         }
     }
 }

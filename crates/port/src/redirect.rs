@@ -286,7 +286,7 @@ fn switch_to(
     // Wakers of the application may run in what follows.
     drop((lanes, one));
     link.disturb();
-    link.move_deaths(old_port, (direct.link(), direct.port(), direct.handle()));
+    link.move_deaths(old_port, (direct.link(), direct.port()));
     // Before the look, as in `notify_death`.
     direct.tell_death();
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after

@@ -14,11 +14,14 @@ pub(crate) trait HearsOfDeaths: Send + Sync {
 pub(crate) struct DeathNotice {
     /// The peer's port.
     pub(crate) of: u32,
-    /// The right to it.
+    /// The right to it, or [`OF_MOVED`].
     pub(crate) handle: Handle,
     pub(crate) number: u64,
     pub(crate) told: Weak<dyn HearsOfDeaths>,
 }
+
+/// In the place of a right: which one it has become at the new home of its port does not matter.
+const OF_MOVED: Handle = 0;
 
 impl Link {
     /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
@@ -38,6 +41,17 @@ impl Link {
         self.tell_of(|asked| handles.contains(&asked.handle));
     }
 
+    /// As [`Self::tell_deaths_by`], of rights that were claimed in vain: one to a port that has moved stands for all.
+    pub(crate) fn tell_deaths_in_vain(&self, words: &[Handle]) {
+        let imports = self.imports();
+        let ports: Vec<_> = words.iter().map(|word| imports.port_of(*word)).collect();
+        drop(imports);
+        self.tell_of(|asked| match asked.handle {
+            OF_MOVED => ports.contains(&Some(asked.of)),
+            handle => words.contains(&handle),
+        });
+    }
+
     fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
         let mut asked = self.death_notices();
         let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
@@ -50,11 +64,11 @@ impl Link {
     }
 
     /// A port of the peer has moved to where the peer of `to` is: its death is heard of there. Looked for after that.
-    pub(crate) fn move_deaths(&self, port: u32, (to, of, handle): (&Self, u32, Handle)) {
+    pub(crate) fn move_deaths(&self, port: u32, (to, of): (&Self, u32)) {
         let is_its = |asked: &mut DeathNotice| asked.of == port;
         let mut moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
         for asked in &mut moved {
-            (asked.of, asked.handle) = (of, handle);
+            (asked.of, asked.handle) = (of, OF_MOVED);
         }
         to.death_notices().append(&mut moved);
     }

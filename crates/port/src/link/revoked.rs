@@ -122,7 +122,7 @@ impl Link {
         let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
         match in_vain {
             // Messages by them find out themselves, as the port's end.
-            true => self.tell_deaths_by(&words),
+            true => self.tell_deaths_in_vain(&words),
             false => self.was_revoked(&words),
         }
     }

@@ -75,9 +75,10 @@ const WISHES: [Wish; 4] = [Wish::Name, Wish::Keep, Wish::Pass, Wish::Give];
 const CALLS: u64 = 12;
 /// Longer than anything may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// As long as a connection may take. A connector waits for a port that is under way, and so for itself where its own thread is
-/// the one that receives the port.
+/// As long as a connection may take. A connector waits for a port that is under way.
 const CONNECTS: Duration = Duration::from_secs(1);
+/// The same for a thread that serves, which may wait for itself there. Others wait a tenth of a second for it to receive.
+pub(super) const CONNECTS_BESIDE: Duration = Duration::from_millis(10);
 const HELD_MAX: usize = 12;
 
 pub(super) fn words(bytes: &[u8]) -> Option<(u8, u32, u32)> {
@@ -252,7 +253,7 @@ impl Home {
     }
 
     /// One of the rights, or a new connection.
-    pub(super) fn any(&self, scene: &Scene) -> Option<(u32, SendRight)> {
+    pub(super) fn any(&self, scene: &Scene, limit: Duration) -> Option<(u32, SendRight)> {
         if random(8) == 0 {
             let hub = self.hub.lock().unwrap().clone();
             if let Some((port, right)) = hub
@@ -274,14 +275,14 @@ impl Home {
         }
         // The ports of the names are the first.
         let port = to.number - 1;
-        match self.node.connect_timeout(&Self::name(to.number), CONNECTS) {
+        match self.node.connect_timeout(&Self::name(to.number), limit) {
             Ok(right) => {
                 self.keep(port, right.clone().into());
                 Some((port, right))
             }
             Err(error) => {
-                let is_under_way =
-                    matches!(error, ConnectError::TimedOut { .. }) && scene.has_moved(port);
+                let is_under_way = matches!(error, ConnectError::TimedOut { .. })
+                    && (limit < CONNECTS || scene.has_moved(port));
                 assert!(
                     scene.may_fail(port) || is_under_way,
                     "HANDFAST_SEED={}: node {} connects: {error}",
@@ -308,7 +309,7 @@ impl Home {
             }
             self.call(scene, self.number << 16 | number);
             if random(6) == 0
-                && let Some(right) = self.any(scene)
+                && let Some(right) = self.any(scene, CONNECTS)
             {
                 self.ask_after(scene, &right);
             }
@@ -322,11 +323,11 @@ impl Home {
     }
 
     fn call(self: &Arc<Self>, scene: &Arc<Scene>, number: u32) {
-        let Some((port, to)) = self.any(scene) else {
+        let Some((port, to)) = self.any(scene, CONNECTS) else {
             return;
         };
         let wish = WISHES[random(WISHES.len() as u64) as usize];
-        let given = matches!(wish, Wish::Keep | Wish::Pass).then(|| self.any(scene));
+        let given = matches!(wish, Wish::Keep | Wish::Pass).then(|| self.any(scene, CONNECTS));
         let about = given
             .as_ref()
             .and_then(Option::as_ref)

@@ -1,7 +1,7 @@
 //! A node of a simulated run serves: answers calls, passes them on, and moves its ports.
 
 use super::Scene;
-use super::home::{Home, PATIENCE, Wish, bytes, words};
+use super::home::{CONNECTS_BESIDE, Home, PATIENCE, Wish, bytes, words};
 use crate::error::{ReceiveError, ReplyError, RightError};
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -81,7 +81,7 @@ impl Home {
                 self.serve(scene, port, about);
             }
             (wish, None) if Wish::Give.is(wish) => {
-                let gift = self.any(scene);
+                let gift = self.any(scene, CONNECTS_BESIDE);
                 let named = gift.as_ref().map_or(number, |(port, _)| *port);
                 let rights = gift.map(|(_, right)| Right::from(right));
                 // Before that: the caller may go on before this thread does.
@@ -127,7 +127,7 @@ impl Home {
             return;
         };
         let said = bytes(0, number, of);
-        let Some((by, to)) = self.any(scene) else {
+        let Some((by, to)) = self.any(scene, CONNECTS_BESIDE) else {
             let _ = reply.reply(&said);
             return;
         };
@@ -159,7 +159,10 @@ impl Home {
             return None;
         }
         // To an earlier one: ports that lie in each other's queues are nobody's (`docs/limits.md`).
-        let Some((to, right)) = self.any(scene).filter(|(to, _)| *to < number) else {
+        let Some((to, right)) = self
+            .any(scene, CONNECTS_BESIDE)
+            .filter(|(to, _)| *to < number)
+        else {
             return Some(port);
         };
         scene.moves(number, to);
