@@ -1,6 +1,8 @@
 //! Forks without exec: a child has none of its parent's handles and does the parent no harm.
 
 mod common;
+#[path = "fork/members.rs"]
+mod members;
 
 use common::call;
 use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, SendError};
@@ -17,6 +19,7 @@ fn a_child_process_plays_its_role() {
         "forker" => forker(arguments[0]),
         "receiving forker" => receiving_forker(arguments[0]),
         "table" => table(arguments[0]),
+        "server of members that forks" => members::server(arguments[0]),
         "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
         _ => unreachable!(),
     });

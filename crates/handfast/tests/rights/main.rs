@@ -44,6 +44,8 @@ fn a_child_process_plays_its_role() {
         "introducer to all" => polled::introducer(arguments[0], arguments[1]),
         "server of objects" => members::server(arguments[0]),
         "holder of objects" => members::holder(arguments[0]),
+        "sender to objects" => members::sender(arguments[0]),
+        "user of objects" => members::user(arguments[0]),
         "fickle" => introductions::fickle(arguments[0], arguments[1]),
         _ => trio::play(role, arguments),
     });
