@@ -46,7 +46,8 @@ impl ReceiveRight {
 }
 
 impl MemberPort {
-    /// The number that [`Request::member`](crate::Request::member) returns for it. No other port of the process has it at the same time.
+    /// The number that [`Request::member`](crate::Request::member) returns for it. No other port of the process has it before this one
+    /// has ended.
     #[must_use]
     pub fn key(&self) -> u32 {
         self.port.id
@@ -63,21 +64,21 @@ impl MemberPort {
 
     /// As [`ReceiveRight::revoke`].
     pub fn revoke(&self, badge: u64) {
-        if self.is_own() {
+        if self.is_there() {
             revoke::revoke_those(&self.port, badge, None);
         }
     }
 
     /// As [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders(&self) {
-        if self.is_own() {
+        if self.is_there() {
             notice::ask_no_senders(&self.port);
         }
     }
 
     /// As [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders_of(&self, badge: u64) {
-        if self.is_own() {
+        if self.is_there() {
             notice::ask_no_senders_of(&self.port, badge);
         }
     }
@@ -86,6 +87,12 @@ impl MemberPort {
     fn is_own(&self) -> bool {
         self.epoch == handfast_sys::process::fork_epoch()
     }
+
+    /// Whether it is, and has not ended with the port whose receiver it shares.
+    fn is_there(&self) -> bool {
+        // Acquire: pairs with the Release in `revoke::end_members_of`.
+        self.is_own() && !self.port.is_closing.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for MemberPort {
@@ -93,7 +100,10 @@ impl Drop for MemberPort {
         if self.is_own() {
             // Release: as in `link_life::tell_closing`.
             self.port.is_closing.store(true, Ordering::Release);
-            ports::remove_member(&self.port);
+            if !ports::remove_member(&self.port) {
+                // Its rights have been revoked.
+                return;
+            }
             for badge in core::mem::take(self.badges.get_mut()) {
                 revoke::revoke_those(&self.port, badge, None);
             }

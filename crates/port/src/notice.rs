@@ -386,8 +386,13 @@ impl SendRight {
         }
         notices.push(asked);
         drop(notices);
-        // Before the look: a thread that takes it down after that finds it.
+        // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
         this.tell_death();
+        let now = self.best();
+        if !Arc::ptr_eq(this.link(), now.link()) {
+            (this.link()).move_deaths(this.port(), (now.link(), now.port()));
+            now.tell_death();
+        }
     }
 
     /// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.

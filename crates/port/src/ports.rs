@@ -24,9 +24,17 @@ struct Ports {
     binding: Mutex<(), rank::Binding>,
     /// The generation of the last one.
     generation: AtomicU32,
-    /// The number of the last port that shares a receiver; and all of them, by number.
+    /// The number of the last port that shares a receiver; and all of them.
     last_member: AtomicU32,
-    members: RwLock<Map<u32, Arc<Port>>, rank::Members>,
+    members: RwLock<Members, rank::Members>,
+}
+
+/// Ports that share receivers.
+#[derive(Default)]
+struct Members {
+    /// By the receiver, then by their numbers.
+    at: Map<u32, Map<u32, Arc<Port>>>,
+    count: usize,
 }
 
 impl Table for Ports {
@@ -130,17 +138,19 @@ pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
     // Release: pairs with the Acquire in `take_members_of`.
     port.at.is_shared.store(true, Ordering::Release);
     let mut members = of(process).members.write();
-    if members.len() >= MEMBERS_MAX {
+    if members.count >= MEMBERS_MAX {
         return Err(Resource::Exhausted(Exhausted {
             what: "ports that share receivers; drop some",
             limit: MEMBERS_MAX as u64,
         }));
     }
+    members.count += 1;
+    let here = members.at.entry(port.receiver).or_default();
     loop {
         // Relaxed: a number, which comes again after four million.
         let number = of(process).last_member.fetch_add(1, Ordering::Relaxed) & GENERATION_MAX;
         let id = port.receiver | number << 8 | IS_MEMBER;
-        if let Entry::Vacant(place) = members.entry(id) {
+        if let Entry::Vacant(place) = here.entry(id) {
             return Ok(place.insert(Arc::new(Port::member(port, id))).clone());
         }
     }
@@ -153,14 +163,21 @@ pub(crate) fn take_members_of(port: &Port) -> Vec<Arc<Port>> {
         return Vec::new();
     }
     let mut members = of(&port.process).members.write();
-    let its = |_: &u32, member: &mut Arc<Port>| Arc::ptr_eq(&member.at, &port.at);
-    members.extract_if(its).map(|(_, member)| member).collect()
+    let taken = members.at.remove(&port.receiver).unwrap_or_default();
+    members.count -= taken.len();
+    taken.into_values().collect()
 }
 
-pub(crate) fn remove_member(port: &Port) {
-    let member = of(&port.process).members.write().remove(&port.id);
-    // Without the lock.
-    drop(member);
+/// Takes one of them out. `false`: it has ended with the port whose receiver it shared, and its number may be another's.
+pub(crate) fn remove_member(port: &Arc<Port>) -> bool {
+    let mut members = of(&port.process).members.write();
+    let here = members.at.entry(port.receiver).or_default();
+    let is_there = (here.get(&port.id)).is_some_and(|known| Arc::ptr_eq(known, port));
+    // The caller has it, too: nothing ends under the lock.
+    if is_there && here.remove(&port.id).is_some() {
+        members.count -= 1;
+    }
+    is_there
 }
 
 /// The process's ports for which `check` holds. Without the lock: the caller's work on them may run wakers.
@@ -191,7 +208,8 @@ pub(crate) fn unbound(process: &Process) -> Vec<u32> {
 /// The port of this process with this number.
 pub(crate) fn by_id(process: &Process, id: u32) -> Option<Arc<Port>> {
     if is_member(id) {
-        return of(process).members.read().get(&id).cloned();
+        let members = of(process).members.read();
+        return members.at.get(&receiver_of(id))?.get(&id).cloned();
     }
     at(process, receiver_of(id)).filter(|port| port.id == id)
 }

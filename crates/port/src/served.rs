@@ -149,6 +149,12 @@ fn work(receive: &ReceiveRight, local: &Local) {
         if request.notice() == Some(STOP) {
             return;
         }
+        if request.member().is_some() {
+            // A domain serves one port; others share its receiver in vain.
+            drop(request);
+            next = receive.receive();
+            continue;
+        }
         let rights = request.take_rights_held().into_iter();
         let rights = rights.map(|right| beside::incoming(process, port, right));
         let inside = Inside::enter(rights.collect());

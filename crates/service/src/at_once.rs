@@ -1,10 +1,11 @@
 //! Many calls at once, by one task.
 
+use crate::server::is_last;
 use core::future::{Future, poll_fn};
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll};
 use handfast_port::error::ReceiveError;
-use handfast_port::{Notice, ReceiveRight, Request};
+use handfast_port::{ReceiveRight, Request};
 
 /// Calls that a task has at work at once: a wake-up polls all of them.
 const AT_ONCE_MAX: usize = 64;
@@ -21,18 +22,21 @@ pub async fn serve_at_once<F: Future>(
     answer: impl Fn(Request) -> F,
 ) -> Result<(), ReceiveError> {
     let mut receive = pin!(port.receive_async());
-    let (mut at_work, mut is_last) = (Vec::<Pin<Box<F>>>::new(), false);
+    let (mut at_work, mut is_over) = (Vec::<Pin<Box<F>>>::new(), false);
     poll_fn(|context| {
         at_work.retain_mut(|answer| answer.as_mut().poll(context).is_pending());
         for _ in 0..REQUESTS_PER_TURN {
-            if is_last || at_work.len() == AT_ONCE_MAX {
+            if is_over || at_work.len() == AT_ONCE_MAX {
                 break;
             }
             match receive.as_mut().poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(request)) if request.notice() == Some(Notice::NoSenders) => {
-                    is_last = true;
+                Poll::Ready(Ok(request)) if is_last(&request) => {
+                    is_over = true;
+                }
+                Poll::Ready(Ok(request)) if request.member().is_some() => {
+                    receive.set(port.receive_async());
                 }
                 Poll::Ready(Ok(request)) => {
                     receive.set(port.receive_async());
@@ -43,10 +47,10 @@ pub async fn serve_at_once<F: Future>(
                 }
             }
         }
-        if is_last && at_work.is_empty() {
+        if is_over && at_work.is_empty() {
             return Poll::Ready(Ok(()));
         }
-        if !is_last && at_work.len() < AT_ONCE_MAX {
+        if !is_over && at_work.len() < AT_ONCE_MAX {
             // There may be more.
             context.waker().wake_by_ref();
         }

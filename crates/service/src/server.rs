@@ -10,8 +10,14 @@ use core::task::Poll;
 use handfast_port::error::{ReceiveError, ReplyError};
 use handfast_port::{Notice, ReceiveRight, Request, Right};
 
+/// Whether it says that no sender of the port is left; not of one that shares its receiver.
+pub(crate) fn is_last(request: &Request) -> bool {
+    request.notice() == Some(Notice::NoSenders) && request.member().is_none()
+}
+
 /// Receives requests and answers each by `run`, which is given the method's number, until the port
-/// tells that no sender is left, where it was asked to.
+/// tells that no sender is left, where it was asked to. Calls of ports that share its receiver are dropped: those are told apart by
+/// [`dispatch`]'s caller.
 ///
 /// # Errors
 /// [`ReceiveError`].
@@ -22,9 +28,12 @@ pub fn serve(
 ) -> Result<(), ReceiveError> {
     let mut reply = Encoder::default();
     let mut request = port.receive()?;
-    while request.notice() != Some(Notice::NoSenders) {
-        answer(&mut request, service, &run, &mut reply);
-        request = if !request.is_call() {
+    while !is_last(&request) {
+        let is_here = request.member().is_none();
+        if is_here {
+            answer(&mut request, service, &run, &mut reply);
+        }
+        request = if !(is_here && request.is_call()) {
             // A message that is held keeps its link's memory.
             drop(request);
             port.receive()?
@@ -52,11 +61,13 @@ pub async fn serve_async(
     let mut count = 0u32;
     loop {
         let request = port.receive_async().await?;
-        if request.notice() == Some(Notice::NoSenders) {
+        if is_last(&request) {
             return Ok(());
         }
-        // Its caller may be gone, or hears of a right that cannot be sent as of a dropped call.
-        let _ = dispatch(request, service, &run);
+        if request.member().is_none() {
+            // Its caller may be gone, or hears of a right that cannot be sent as of a dropped call.
+            let _ = dispatch(request, service, &run);
+        }
         count = count.wrapping_add(1);
         if count.is_multiple_of(REQUESTS_PER_TURN) {
             let mut waited = false;

@@ -4,8 +4,12 @@ use super::{Notice, Unheard};
 use crate::ports;
 use crate::process::Process;
 use crate::rank;
+use core::sync::atomic::Ordering;
 use handfast_sys::sync::Mutex;
 use std::collections::VecDeque;
+
+/// Ports that are looked at in one look.
+const AT_ONCE_MAX: usize = 64;
 
 /// The ports of a receiver that have notices, beside its own, by their numbers: each is there once.
 #[derive(Default)]
@@ -22,29 +26,38 @@ impl MembersDue {
         process: &Process,
         has_heard: impl Fn(u32) -> bool,
     ) -> Result<Option<(Notice, u32)>, Unheard> {
-        loop {
+        let mut unheard = Ok(None);
+        let count = self.0.lock().len();
+        // Some wait for messages of others.
+        for _ in 0..count.min(AT_ONCE_MAX) {
             let Some(id) = self.0.lock().pop_front() else {
-                return Ok(None);
+                break;
             };
             let Some(port) = ports::by_id(process, id) else {
                 continue;
             };
-            match port.notices.take(&has_heard) {
+            let taken = port.notices.take(&has_heard);
+            // Acquire: pairs with the Release of a thread that drops it, and then revokes its rights.
+            if port.is_closing.load(Ordering::Acquire) {
+                continue;
+            }
+            match taken {
                 Ok(None) => {}
                 Ok(Some(notice)) => {
                     // There may be more.
-                    self.0.lock().push_back(id);
+                    self.add(id);
                     return Ok(Some((notice, id)));
                 }
                 Err(Unheard) => {
-                    self.0.lock().push_front(id);
-                    return Err(Unheard);
+                    self.add(id);
+                    unheard = Err(Unheard);
                 }
             }
         }
+        unheard
     }
 
-    /// This port has notices, for the first time since it had none.
+    /// This port has notices.
     pub(super) fn add(&self, id: u32) {
         self.0.lock().push_back(id);
     }
@@ -56,8 +69,10 @@ impl MembersDue {
 
     /// Whether there may be one that can be told now.
     pub(crate) fn has_any(&self, process: &Process, has_heard: impl Fn(u32) -> bool) -> bool {
-        let first = self.0.lock().front().copied();
-        let port = first.map(|id| ports::by_id(process, id));
-        port.is_some_and(|port| port.is_none_or(|port| port.notices.has_any(has_heard)))
+        let first: Vec<_> = self.0.lock().iter().take(AT_ONCE_MAX).copied().collect();
+        first.iter().any(|id| {
+            let port = ports::by_id(process, *id);
+            port.is_none_or(|port| port.notices.has_any(&has_heard))
+        })
     }
 }
