@@ -4,7 +4,7 @@ use crate::{Input, below, steps, word};
 use arbitrary::Result;
 use handfast_layout::hello::process;
 use handfast_proto::introductions::{
-    Came, How, Incarnation, Keeping, Number, Provisions, Redeemed, Remembered,
+    Came, How, Incarnation, Keeping, Nothing, Number, Provisions, Redeemed, Remembered,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,9 +60,10 @@ impl Exporter {
                 let target = (below(input, 4)? > 0).then_some(self.last);
                 let limit = below(input, 6)?.into();
                 let known = self.inside.values().any(|(of, _)| *of == number);
-                let refused =
-                    self.provisions
-                        .provide_within(number, target, (other, limit), now_ns);
+                let what = target.ok_or(Nothing::Port);
+                let refused = self
+                    .provisions
+                    .provide_within(number, what, (other, limit), now_ns);
                 match target {
                     Some(target) if refused.is_none() => {
                         assert!(!known, "one number is one provision");

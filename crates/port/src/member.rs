@@ -123,7 +123,7 @@ impl core::fmt::Debug for MemberPort {
 mod tests {
     use super::*;
     use crate::error::{Gone, SendError};
-    use crate::{Notice, anonymous};
+    use crate::{Node, Notice, anonymous};
 
     #[test]
     fn thousands_of_ports_share_a_receiver() {
@@ -223,6 +223,44 @@ mod tests {
         while at.strong_count() > 0 {
             handfast_sys::clock::nap();
         }
+    }
+
+    #[test]
+    fn a_notice_comes_behind_those_of_many_ports_that_have_ended() {
+        let server = anonymous().unwrap();
+        let members: Vec<_> = (0..200).map(|_| server.member().unwrap()).collect();
+        for member in &members {
+            member.notify_no_senders();
+            // Of this process: told at once.
+            drop(member.mint(1));
+        }
+        let last = server.member().unwrap();
+        last.notify_no_senders();
+        drop(last.mint(1));
+        assert_eq!(server.port().at.members_due.len(), 201);
+        drop(members);
+        assert_eq!(server.try_receive().unwrap().member(), Some(last.key()));
+    }
+
+    #[test]
+    fn a_port_that_has_ended_does_nothing_to_a_later_one_with_its_number() {
+        let node = Node::builder().start().unwrap();
+        let first = node.anonymous().unwrap();
+        let old = first.member().unwrap();
+        drop(first);
+        // Four million others later, at the same receiver.
+        let second = node.anonymous().unwrap();
+        ports::number_again(&second.port().process, old.key());
+        let new = second.member().unwrap();
+        assert_eq!(new.key(), old.key());
+        let right = new.mint(1).connect().unwrap();
+        old.revoke(1);
+        old.notify_no_senders_of(1);
+        drop(old);
+        right.send(b"still").unwrap();
+        assert_eq!(second.try_receive().unwrap().member(), Some(new.key()));
+        drop(right);
+        node.shutdown();
     }
 
     #[test]

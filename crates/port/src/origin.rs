@@ -97,6 +97,18 @@ impl Claimed {
         self.is_on_word && self.is_awaited()
     }
 
+    /// The exporter's answer, if it is there: `Some(None)` when there is no such right.
+    fn answer(&self) -> Option<Option<Handle>> {
+        match self.handle() {
+            None if self.is_over() => {
+                // Another thread may have taken it since, which sets the handle under the lock.
+                Some(self.handle.get().copied())
+            }
+            None => None,
+            handle => Some(handle),
+        }
+    }
+
     /// Whether no answer is awaited any more.
     pub(crate) fn is_over(&self) -> bool {
         let awaited = self.awaited.lock();
@@ -128,11 +140,8 @@ impl Origin {
         };
         let until_ns = clock::now_ns() + limit_ns;
         loop {
-            if let Some(handle) = claimed.handle() {
-                return Ok(handle);
-            }
-            if claimed.is_over() {
-                return Err(RightError::Dead);
+            if let Some(answer) = claimed.answer() {
+                return answer.ok_or(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
                 users.lose_patience(user, home.identity());
@@ -187,8 +196,10 @@ impl SendRight {
 
     /// Whether the exporter has said that there is no such right.
     pub(crate) fn is_in_vain(&self) -> bool {
-        // In this order: it is over once the handle is there.
-        matches!(self.origin(), Origin::Claimed(claimed) if claimed.is_over() && claimed.handle().is_none())
+        let Origin::Claimed(claimed) = self.origin() else {
+            return false;
+        };
+        claimed.answer() == Some(None)
     }
 
     /// Whether the exporter has confirmed it.

@@ -156,6 +156,13 @@ pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
     }
 }
 
+/// The next one gets this number, if nobody has it.
+#[cfg(test)]
+pub(crate) fn number_again(process: &Process, id: u32) {
+    let number = (id & !IS_MEMBER) >> 8;
+    of(process).last_member.store(number, Ordering::Relaxed);
+}
+
 /// A port is about to end, and with it those that share its receiver: takes them out.
 pub(crate) fn take_members_of(port: &Port) -> Vec<Arc<Port>> {
     // Acquire: pairs with the Release in `add_member`.

@@ -59,8 +59,7 @@ enum Counted {
 #[derive(Debug)]
 enum Provision<T> {
     Waiting {
-        /// `None`: the port is no more.
-        target: Option<T>,
+        target: Result<T, Nothing>,
         recipient: Incarnation,
         until_ns: Option<u64>,
     },
@@ -74,14 +73,23 @@ pub const PROVISIONS_MAX: usize = 65_536;
 /// How long a provision outlives its introducer.
 const GRACE_NS: u64 = 10_000_000_000;
 
+/// In the place of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nothing {
+    /// The port is gone.
+    Port,
+    /// The right was revoked.
+    Right,
+}
+
 /// The result of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redeemed<T> {
     /// It is a right to this.
     To(T),
-    /// To nothing any more: its port is gone, or it was revoked.
+    /// It was revoked.
     Revoked,
-    /// Void, or another's to claim.
+    /// Its port is gone, it is void, or another's to claim.
     Dead,
     /// The provision has not come yet.
     NotYet,
@@ -115,6 +123,7 @@ impl<T: Copy> Provisions<T> {
         recipient: Incarnation,
         now_ns: u64,
     ) -> Option<T> {
+        let target = target.ok_or(Nothing::Port);
         self.provide_within(number, target, (recipient, usize::MAX), now_ns)
     }
 
@@ -122,24 +131,24 @@ impl<T: Copy> Provisions<T> {
     pub fn provide_within(
         &mut self,
         number: Number,
-        target: Option<T>,
+        target: Result<T, Nothing>,
         (recipient, limit): (Incarnation, usize),
         now_ns: u64,
     ) -> Option<T> {
         if !self.forgone.is_empty() && self.forgone.remove(&(number, recipient)).is_some() {
             self.one_less(recipient);
-            return target;
+            return target.ok();
         }
         if let Some(known) = self.provided.get(&number) {
             if matches!(known, Provision::Void { .. }) {
                 self.take(number);
             }
-            return target;
+            return target.ok();
         }
         if !self.takes_place(number.0, limit) {
-            return target;
+            return target.ok();
         }
-        let until_ns = target.is_none().then_some(now_ns + GRACE_NS);
+        let until_ns = target.is_err().then_some(now_ns + GRACE_NS);
         let waiting = Provision::Waiting {
             target,
             recipient,
@@ -166,7 +175,11 @@ impl<T: Copy> Provisions<T> {
         };
         known.remove();
         self.one_less(number.0);
-        target.map_or(Redeemed::Revoked, Redeemed::To)
+        match target {
+            Ok(target) => Redeemed::To(target),
+            Err(Nothing::Right) => Redeemed::Revoked,
+            Err(Nothing::Port) => Redeemed::Dead,
+        }
     }
 
     /// The result `recipient` would get if it claimed a provision now.
@@ -177,7 +190,7 @@ impl<T: Copy> Provisions<T> {
                 target,
                 recipient: of,
                 ..
-            } if *of == recipient => *target,
+            } if *of == recipient => target.ok(),
             _ => None,
         }
     }
@@ -228,10 +241,10 @@ impl<T: Copy> Provisions<T> {
                 recipient: to,
                 ..
             } = provision
-                && target.as_ref().is_some_and(&is_one)
+                && target.as_ref().is_ok_and(&is_one)
                 && recipient.is_none_or(|recipient| recipient == *to)
             {
-                revoked.extend(target.take());
+                revoked.extend(core::mem::replace(target, Err(Nothing::Right)));
             }
         }
         revoked
@@ -241,7 +254,7 @@ impl<T: Copy> Provisions<T> {
     pub fn targets_mut(&mut self) -> impl Iterator<Item = &mut T> {
         let provided = self.provided.values_mut();
         provided.filter_map(|provision| match provision {
-            Provision::Waiting { target, .. } => target.as_mut(),
+            Provision::Waiting { target, .. } => target.as_mut().ok(),
             Provision::Void { .. } => None,
         })
     }
@@ -298,7 +311,7 @@ impl<T: Copy> Provisions<T> {
         let provision = self.provided.remove(&number)?;
         self.one_less(number.0);
         match provision {
-            Provision::Waiting { target, .. } => target,
+            Provision::Waiting { target, .. } => target.ok(),
             Provision::Void { .. } => None,
         }
     }
@@ -438,6 +451,8 @@ mod tests {
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(7));
         assert_eq!(provisions.redeem((A, 1), B), Redeemed::NotYet);
         provisions.provide((A, 2), None, B, 0);
+        assert_eq!(provisions.redeem((A, 2), B), Redeemed::Dead);
+        provisions.provide_within((A, 2), Err(Nothing::Right), (B, 9), 0);
         assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
     }
 

@@ -5,6 +5,7 @@ mod common;
 
 mod futures;
 mod hostile;
+mod members;
 mod server;
 mod signatures;
 mod typed;

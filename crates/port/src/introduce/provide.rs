@@ -15,7 +15,7 @@ use crate::send::SendRight;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::receiver_of;
-use handfast_proto::introductions::{Claim, Number};
+use handfast_proto::introductions::{Claim, Nothing, Number};
 use handfast_proto::rights::{Handle, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
@@ -230,10 +230,11 @@ fn provide(
     loop {
         let revocations = process.revocations.number();
         let target = match introduce::named(link, process, name, now_ns) {
-            Named::To(target) => introduce::added(process, target).then_some(target),
-            Named::Dead | Named::Revoked => None,
+            Named::To(target) if introduce::added(process, target) => Ok(target),
+            Named::To(_) | Named::Dead => Err(Nothing::Port),
+            Named::Revoked => Err(Nothing::Right),
             // A receiver has waited for these rights; where the port is gone, none waits.
-            Named::NotYet(_) | Named::Unclaimed if !is_bound => None,
+            Named::NotYet(_) | Named::Unclaimed if !is_bound => Err(Nothing::Port),
             _ => return Err(Rule::Introduction.broken()),
         };
         #[cfg(test)]
@@ -244,7 +245,7 @@ fn provide(
         if !process.revocations.have_begun_since(revocations) {
             let target = target.map(|target| (target, introduce::begins(process, target)));
             let now_ns = clock::ticks_ns();
-            if target.is_none() {
+            if target.is_err() {
                 process.schedule(Timer::Provisions);
             }
             let recipient = (recipient, link.quotas.provisions());
@@ -256,7 +257,7 @@ fn provide(
             return Ok(());
         }
         drop(provisions);
-        if let Some(target) = target {
+        if let Ok(target) = target {
             introduce::ended(process, (target, false));
         }
     }

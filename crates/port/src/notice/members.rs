@@ -26,10 +26,9 @@ impl MembersDue {
         process: &Process,
         has_heard: impl Fn(u32) -> bool,
     ) -> Result<Option<(Notice, u32)>, Unheard> {
-        let mut unheard = Ok(None);
-        let count = self.0.lock().len();
-        // Some wait for messages of others.
-        for _ in 0..count.min(AT_ONCE_MAX) {
+        let mut unheard = 0;
+        // Some wait for messages of others: each once, and not too many.
+        while unheard < AT_ONCE_MAX {
             let Some(id) = self.0.lock().pop_front() else {
                 break;
             };
@@ -42,19 +41,19 @@ impl MembersDue {
                 continue;
             }
             match taken {
-                Ok(None) => {}
-                Ok(Some(notice)) => {
-                    // There may be more.
-                    self.add(id);
-                    return Ok(Some((notice, id)));
-                }
-                Err(Unheard) => {
-                    self.add(id);
-                    unheard = Err(Unheard);
-                }
+                Ok(None) => continue,
+                // There may be more.
+                Ok(_) | Err(Unheard) => self.add(id),
             }
+            if let Ok(Some(notice)) = taken {
+                return Ok(Some((notice, id)));
+            }
+            unheard += 1;
         }
-        unheard
+        match unheard {
+            0 => Ok(None),
+            _ => Err(Unheard),
+        }
     }
 
     /// This port has notices.
