@@ -73,13 +73,18 @@ impl Drop for Busy<'_> {
 const WISHES: [Wish; 4] = [Wish::Name, Wish::Keep, Wish::Pass, Wish::Give];
 /// Calls of each node.
 const CALLS: u64 = 12;
-/// Longer than anything may take.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer than anything may take: a claim at a port's new home takes a minute where the port has ended since.
+pub(super) const PATIENCE: Duration = Duration::from_secs(80);
 /// As long as a connection may take. A connector waits for a port that is under way.
 const CONNECTS: Duration = Duration::from_secs(1);
 /// The same for a thread that serves, which may wait for itself there. Others wait a tenth of a second for it to receive.
 pub(super) const CONNECTS_BESIDE: Duration = Duration::from_millis(10);
 const HELD_MAX: usize = 12;
+
+/// How long a server waits that has waited so often in vain.
+pub(super) fn pause_of(idle: u32) -> Duration {
+    Duration::from_micros(1 + (random(2_000) << (idle / 32).min(8)))
+}
 
 pub(super) fn words(bytes: &[u8]) -> Option<(u8, u32, u32)> {
     let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
@@ -352,6 +357,10 @@ impl Home {
             let _ = scene.expect(self, (wish, port, about), sent);
             return;
         }
+        scene.tell(
+            self.number,
+            format_args!("{number:x} calls {port} by {to:?}: {wish:?}, {about:?}"),
+        );
         let answer = to.with(rights).call_timeout(&said, PATIENCE);
         let answer = answer.map_err(|returned| returned.error);
         let by = scene.depends.lock().unwrap().get(&number).copied();

@@ -1,7 +1,7 @@
 //! A port that mints rights, which it may revoke, and makes ports that share its receiver. It stays where it is.
 
 use super::Scene;
-use super::home::{Home, Wish, bytes, words};
+use super::home::{Home, Wish, bytes, pause_of, words};
 use crate::error::ReceiveError;
 use crate::member::MemberPort;
 use crate::notice::Notice;
@@ -134,11 +134,14 @@ impl Hub {
 
 impl Home {
     pub(super) fn serve_hub(self: &Arc<Self>, scene: &Arc<Scene>, mut hub: Hub) {
+        let mut idle = 0;
         while !scene.is_over.load(Ordering::Relaxed) {
-            let wait = Duration::from_micros(1 + random(2_000));
-            match hub.port.receive_timeout(wait) {
-                Ok(request) => self.answer_at_hub(scene, request, &mut hub),
-                Err(ReceiveError::TimedOut) => {}
+            match hub.port.receive_timeout(pause_of(idle)) {
+                Ok(request) => {
+                    idle = 0;
+                    self.answer_at_hub(scene, request, &mut hub);
+                }
+                Err(ReceiveError::TimedOut) => idle += 1,
                 Err(_) if scene.may_fail(hub.number) => return,
                 Err(error) => panic!("HANDFAST_SEED={}: {error}", scene.seed),
             }

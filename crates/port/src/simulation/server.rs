@@ -1,7 +1,7 @@
 //! A node of a simulated run serves: answers calls, passes them on, and moves its ports.
 
 use super::Scene;
-use super::home::{CONNECTS_BESIDE, Home, PATIENCE, Wish, bytes, words};
+use super::home::{CONNECTS_BESIDE, Home, PATIENCE, Wish, bytes, pause_of, words};
 use crate::error::{ReceiveError, ReplyError, RightError};
 use crate::receive::ReceiveRight;
 use crate::request::Request;
@@ -20,10 +20,14 @@ impl Home {
     }
 
     fn serve_here(self: &Arc<Self>, scene: &Arc<Scene>, mut port: ReceiveRight, number: u32) {
+        let mut idle = 0;
         while !scene.is_over.load(Ordering::Relaxed) {
-            match port.receive_timeout(Duration::from_micros(1 + random(2_000))) {
-                Ok(request) => self.answer(scene, request, number),
-                Err(ReceiveError::TimedOut) => {}
+            match port.receive_timeout(pause_of(idle)) {
+                Ok(request) => {
+                    idle = 0;
+                    self.answer(scene, request, number);
+                }
+                Err(ReceiveError::TimedOut) => idle += 1,
                 Err(_) if scene.may_fail(number) => return,
                 Err(error) => panic!("HANDFAST_SEED={}: {error}", scene.seed),
             }
