@@ -174,13 +174,17 @@ impl Link {
         self.socket.send(&message.encode(), fds)
     }
 
-    /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread.
+    /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread, `EAGAIN` where
+    /// the peer waits for its welcome.
     pub(crate) fn send_with(
         &self,
         message: ControlMessage<'_>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), Errno> {
-        let _backlog = self.backlog();
+        let backlog = self.backlog();
+        if !backlog.is_welcomed {
+            return Err(Errno::AGAIN);
+        }
         self.socket.send(&message.encode(), fds)
     }
 
@@ -244,8 +248,11 @@ impl Link {
         Ok(backlog.say_all(&self.socket))
     }
 
-    /// Sends a control message; lost if the peer is gone.
+    /// Sends a control message; lost if the peer is gone. Before its welcome it waits, as all others.
     pub(crate) fn tell(&self, message: ControlMessage<'_>) {
+        if !self.is_welcomed() {
+            return self.say(message);
+        }
         let _ = socket::send(&self.socket, &message.encode(), &[]);
     }
 }

@@ -5,6 +5,7 @@ use crate::links;
 use crate::receive::anonymous;
 use handfast_layout::control::CONTROL_BYTES_MAX;
 use handfast_layout::link::Side;
+use handfast_layout::part::Descriptors;
 use handfast_sys::OwnedFd;
 
 /// The next message that the peer of a link reads, as it is sent.
@@ -36,6 +37,24 @@ fn a_port_that_is_dropped_before_the_welcome_is_told_of_after_it() {
         let has_moved = false;
         let closed = ControlMessage::Closed { has_moved, port }.encode();
         while next(&peer).expect("the port's end is not told") != *closed {}
+    }
+    link_life::end_link(&process, &link);
+}
+
+#[test]
+fn nothing_is_sent_before_the_welcome() {
+    let (process, link, peer) = link_as(handfast_sys::process::uid(), Side::Acceptor);
+    socket::set_nonblocking(&peer, true).unwrap();
+    let ring = ControlMessage::Ring { receiver: 0 };
+    link.tell(ring);
+    let (count, first) = (1, 0);
+    let descriptors = ControlMessage::Descriptors(Descriptors { count, first });
+    let fds = [handfast_sys::AsFd::as_fd(&peer)];
+    assert_eq!(link.send_with(descriptors, &fds), Err(Errno::AGAIN));
+    assert_eq!(next(&peer), None);
+    assert_eq!(link.welcome(), Ok(true));
+    for said in [ControlMessage::Sealed, ring] {
+        assert_eq!(next(&peer).as_deref(), Some(&*said.encode()));
     }
     link_life::end_link(&process, &link);
 }
