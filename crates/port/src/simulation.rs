@@ -257,10 +257,8 @@ fn run(seed: u64) -> (u64, u64) {
             false => Err(format!("{left:#?}, {victim} was killed")),
         }
     });
-    for home in &scene.homes {
-        if home.number != victim {
-            world.as_process(home.number, || home.node.shutdown());
-        }
+    for home in living() {
+        world.as_process(home.number, || home.shut_down());
     }
     // Nobody is left that could see what the dead do.
     world.revive();

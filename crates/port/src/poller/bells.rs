@@ -198,6 +198,8 @@ impl Poller {
             || self.is_settled()
             || group::of(&self.process).version() != self.groups_version
             || self.process.deaths.load(Ordering::Acquire) != self.deaths
+            // Behind the count of nudges that the caller has read: a shutdown says so, and nudges after that.
+            || self.process.is_over()
     }
 
     /// Takes up the lanes of all links that rang, whatever the bells say.
@@ -324,5 +326,26 @@ impl Poller {
             });
         }
         is_own
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Node;
+    use handfast_wait::word;
+
+    /// One that has counted the nudges after the last one of a shutdown, having looked before it.
+    #[test]
+    fn no_receiver_goes_to_sleep_once_its_node_is_shut_down() {
+        let node = Node::builder().start().unwrap();
+        let port = node.anonymous().unwrap();
+        node.shutdown();
+        let at = &port.port().at;
+        let handed = at.handed();
+        let mut poller = at.lock();
+        // The first looks follow what the shutdown has ended.
+        let slept = (0..16).any(|_| poller.prepare_sleep(word::ASLEEP));
+        assert!(!slept);
+        assert_eq!(at.handed(), handed, "nothing else would end the sleep");
     }
 }

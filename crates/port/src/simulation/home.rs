@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::hub::Hub;
-use crate::error::{ConnectError, Gone, RightError, SendError};
+use crate::error::{ConnectError, Gone, Misuse, ReceiveError, RightError, SendError};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::message::Message;
@@ -18,6 +18,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_sys::clock;
 use handfast_sys::simulation::random;
+use handfast_sys::thread;
 use std::sync::{Arc, Mutex};
 
 /// A node, and the rights that its threads have.
@@ -146,6 +147,17 @@ impl Home {
     pub(super) fn close_hub(&self) {
         let hub = self.hub_left.lock().unwrap().take();
         drop(hub);
+    }
+
+    /// Shuts the node down, while a thread goes to sleep that nobody else will ever wake.
+    pub(super) fn shut_down(&self) {
+        let port = self.node.anonymous().unwrap();
+        let sleeper = thread::spawn("sleeper", 1 << 18, move || {
+            let ended = port.receive().map(|_| ());
+            assert_eq!(ended, Err(ReceiveError::Misuse(Misuse::Shutdown)));
+        });
+        self.node.shutdown();
+        assert!(sleeper.unwrap().join(), "a receiver fails otherwise");
     }
 
     /// Drops all that is left.
