@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 /// A port that is served on every CPU: [`ReceiveRight::serve_per_cpu`].
 ///
 /// Dropping it unbinds the name and ends the workers. The drop waits for busy workers, and at most 100 ms for idle
-/// ones. Calls in flight end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
+/// ones. Calls that no worker has received end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
 ///
 /// It is no receive right: no other receiver takes from the port, and the port does not move.
 ///
