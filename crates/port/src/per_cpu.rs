@@ -315,6 +315,15 @@ impl PerCpu {
     }
 }
 
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The first of its ports tells the callers of all: those whose requests were received wait on.
+        for desk in self.desks.iter().filter(|desk| desk.right.check().is_ok()) {
+            crate::guest::later(|| desk.port().at.lock().publish_heads(None));
+        }
+    }
+}
+
 impl Drop for PerCpu {
     fn drop(&mut self) {
         if self.epoch != handfast_sys::process::fork_epoch() {
