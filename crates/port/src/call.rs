@@ -146,13 +146,15 @@ impl<'a> Call<'a> {
     }
 
     /// The reason why no answer comes any more, if so. A request that was received before its port ended is still
-    /// answered, or dropped.
+    /// answered, or dropped; one that may have gone on to where a port has moved is not, if that is lost.
     #[cold]
     fn failure(&self) -> Option<SendError> {
         let failure = self.right.failure_of_calls()?;
         let lane = self.ticket.index / SLOTS_PER_LANE;
+        let link = self.right.link();
         let is_held = failure == SendError::Gone(Gone::Port)
-            && (self.right.link()).is_taken(lane, Sent::Call(self.ticket));
+            && link.is_taken(lane, Sent::Call(self.ticket))
+            && !link.is_passed_on(lane);
         (!is_held).then_some(failure)
     }
 

@@ -32,6 +32,8 @@ pub use hash::Map;
 pub use imports::{Imports, Use};
 pub use watched::Watched;
 
+use handfast_layout::PARTS_MAX;
+use handfast_layout::link::{ANSWERS, LANES, SLOTS};
 use handfast_layout::part::{IS_HANDLE, is_handle};
 
 /// A right as it travels: bit 31, then 11 bits of generation and 20 of index. Numbers without bit
@@ -40,6 +42,8 @@ pub type Handle = u32;
 
 /// Rights one process can have given to another at once.
 pub const EXPORTS_MAX: u32 = 1 << INDEX_BITS;
+/// Rights that can be under way to one process in the lanes and answers of one link.
+pub const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
 const INDEX_BITS: u32 = 20;
 const fn handle(index: u32, generation: u32) -> Handle {

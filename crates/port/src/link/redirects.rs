@@ -5,11 +5,9 @@ use crate::rank;
 use core::any::Any;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_layout::PARTS_MAX;
-use handfast_layout::link::{ANSWERS, LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::moves::Early;
-use handfast_proto::rights::Handle;
+use handfast_proto::rights::{Handle, UNDER_WAY_MAX};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -87,9 +85,6 @@ impl RedirectTable {
         self.of.insert(name, Redirect::To(Arc::new(moved)));
     }
 }
-
-/// Rights that can be under way to one process in the lanes and answers of one link.
-const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
 pub(crate) enum Redirect {
     /// The right stays where it is: it is a trail's, behind which others keep their order.

@@ -1,7 +1,7 @@
 //! The importer's table.
 
 use super::hash::Map;
-use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, index, is_handle};
+use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, UNDER_WAY_MAX, index, is_handle};
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,15 @@ impl Held {
     }
 }
 
+/// A revoked handle may come yet. When there are too many, which rights under way do not make, all are forgotten: a thread
+/// that uses one of them is told.
+fn expect(early: &mut Map<u32, Handle>, revoked: Handle) {
+    if early.len() >= UNDER_WAY_MAX {
+        early.clear();
+    }
+    early.insert(index(revoked), revoked);
+}
+
 /// Rights got from one peer. Private to the importer.
 #[derive(Debug, Default)]
 pub struct Imports {
@@ -56,7 +65,7 @@ pub struct Imports {
     unused: Vec<Handle>,
     last_claim: u32,
     /// Handles that were revoked and are not here: still on their way, or given back by now. One for each
-    /// index: when that comes with another generation, nothing of the one before is under way.
+    /// index: when that comes with another generation, nothing of the one before is under way. [`UNDER_WAY_MAX`] at most.
     early: Map<u32, Handle>,
     /// The peer is gone.
     is_over: bool,
@@ -87,7 +96,7 @@ impl Imports {
             None => {
                 // Words are chosen here: one that is not here has been given back.
                 if is_handle(word) {
-                    self.early.insert(index(word), word);
+                    expect(&mut self.early, word);
                 }
                 false
             }
@@ -264,7 +273,7 @@ impl Imports {
             entry.is_idle = false;
             if entry.is_revoked && is_handle(*handle) {
                 // It may have been sent once more before it was revoked.
-                early.insert(index(*handle), *handle);
+                expect(early, *handle);
             }
             if entry.rights == 0 {
                 held.remove(handle);
@@ -331,5 +340,23 @@ impl Imports {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn revocations_of_what_was_never_given_take_little_memory() {
+        let mut imports = Imports::default();
+        for index in 0..EXPORTS_MAX {
+            assert!(!imports.revoke(IS_HANDLE | index));
+            assert!(imports.early.len() <= UNDER_WAY_MAX);
+        }
+        // The last ones are still known.
+        let last = IS_HANDLE | EXPORTS_MAX - 1;
+        imports.arrive(last, 1).unwrap();
+        assert!(imports.is_revoked(last));
     }
 }
