@@ -54,10 +54,4 @@ impl Link {
         // The posted position is at most a lane's length ahead of the taken one.
         head.wrapping_sub(last.wrapping_add(1)).cast_signed() >= 0
     }
-    /// Whether what is received from a lane there goes on to where a port has moved.
-    pub(crate) fn is_passed_on(&self, lane: u32) -> bool {
-        let word = Place::of(self.calls, lane).passed_on();
-        // Relaxed: behind the head, as in `Producer::has_arrived`.
-        self.region.load(word, Ordering::Relaxed) != 0
-    }
 }
