@@ -355,7 +355,7 @@ mod tests {
             assert!(imports.early.len() <= UNDER_WAY_MAX);
         }
         // The last ones are still known.
-        let last = IS_HANDLE | EXPORTS_MAX - 1;
+        let last = IS_HANDLE | (EXPORTS_MAX - 1);
         imports.arrive(last, 1).unwrap();
         assert!(imports.is_revoked(last));
     }
