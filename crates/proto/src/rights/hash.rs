@@ -1,63 +1,20 @@
-//! A hash of a few words, for keys that are a process's own, or a peer's to choose. The hash of a map is keyed: a peer that knew where
-//! its names go would choose those that go to one place, and the thread that looks them up serves others, too.
+//! A hash of a few words. Such keys are a process's own, or a peer's to choose, and what that slows down by choosing
+//! badly is its own link: 2^31 handles or words leave it some thousand for each place of a table. Numbers of 64 bits
+//! that a peer chooses are none of these keys.
 
-use core::hash::{BuildHasher, Hash, Hasher};
-use std::hash::RandomState;
-use std::sync::OnceLock;
+use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
 /// Multiplies and folds; for keys of one or two numbers.
-#[derive(Debug)]
-pub struct Fold {
-    state: u64,
-    factor: u64,
-}
-
-/// Where hashes begin, and the odd number that they are multiplied by.
-#[derive(Clone, Copy, Debug)]
-pub struct Keys {
-    start: u64,
-    factor: u64,
-}
+#[derive(Clone, Default, Debug)]
+pub struct Fold(u64);
 
 /// A map by such keys.
-pub type Map<K, V> = std::collections::HashMap<K, V, Keys>;
+pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
 
-/// An odd number without a pattern.
-const FIXED: Keys = Keys {
-    start: 0,
-    factor: 0x9e37_79b9_7f4a_7c15,
-};
-
-impl Default for Keys {
-    /// Those of this process, which no other knows.
-    fn default() -> Self {
-        static OWN: OnceLock<Keys> = OnceLock::new();
-        *OWN.get_or_init(|| {
-            let random = RandomState::new();
-            Self {
-                start: random.hash_one(0),
-                factor: random.hash_one(1) | 1,
-            }
-        })
-    }
-}
-
-impl BuildHasher for Keys {
-    type Hasher = Fold;
-
-    #[inline(always)]
-    fn build_hasher(&self) -> Fold {
-        Fold {
-            state: self.start,
-            factor: self.factor,
-        }
-    }
-}
-
-/// The hash of a key of this process's own choice.
+/// The hash of one key.
 #[inline]
 pub(super) fn hash(key: impl Hash) -> u64 {
-    FIXED.hash_one(key)
+    BuildHasherDefault::<Fold>::default().hash_one(key)
 }
 
 impl Hasher for Fold {
@@ -74,35 +31,20 @@ impl Hasher for Fold {
 
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        // The upper half of the product has all bits of both.
-        let product = u128::from(self.state ^ number) * u128::from(self.factor);
-        self.state = (product >> 64) as u64 ^ product as u64;
+        // An odd number without a pattern; the upper half of the product has all bits of both.
+        let product = u128::from(self.0 ^ number) * 0x9e37_79b9_7f4a_7c15;
+        self.0 = (product >> 64) as u64 ^ product as u64;
     }
 
     #[inline]
     fn finish(&self) -> u64 {
-        self.state
+        self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Of 2^24 names, those whose places in a table of 2^16 are the same by one process's keys are spread by another's.
-    #[test]
-    fn names_that_collide_by_known_keys_are_spread_by_others() {
-        let place = |keys: Keys, name: u32| keys.hash_one(name) & 0xffff;
-        let chosen: Vec<u32> = (0..1 << 24)
-            .map(|name| name | 0x8000_0000)
-            .filter(|name| place(FIXED, *name) == 7)
-            .collect();
-        assert!(chosen.len() > 100);
-        let own = Keys::default();
-        let places: std::collections::HashSet<_> =
-            chosen.iter().map(|name| place(own, *name)).collect();
-        assert!(places.len() * 2 > chosen.len(), "{own:?}");
-    }
 
     #[test]
     fn keys_that_follow_each_other_spread() {
