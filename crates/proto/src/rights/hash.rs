@@ -1,6 +1,5 @@
-//! A hash of a few words. Such keys are a process's own, or a peer's to choose, and what that slows down by choosing
-//! badly is its own link: 2^31 handles or words leave it some thousand for each place of a table. Numbers of 64 bits
-//! that a peer chooses are none of these keys.
+//! A hash of a few words. Such keys are a process's own, or a peer's to choose. A peer that chooses badly slows down the thread that
+//! looks them up, which serves others, too (SECURITY.md). Numbers of 64 bits that a peer chooses are none of these keys.
 
 use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 
