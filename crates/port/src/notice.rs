@@ -30,8 +30,7 @@ pub(crate) use rights::{end_exports, end_right, export, export_again, export_own
 #[non_exhaustive]
 pub enum Notice {
     /// No right to send to the port is left, not even in this process, and none is under way. A revoked right
-    /// does not count. Comes after the notices of badges that ended with it. Asked for with
-    /// [`ReceiveRight::notify_no_senders`].
+    /// does not count. Asked for with [`ReceiveRight::notify_no_senders`].
     NoSenders,
     /// No right with this badge to send to the port is left, as above. Asked for with
     /// [`ReceiveRight::notify_no_senders_of`].
@@ -253,7 +252,7 @@ pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
     watched_ended(port, [(badge, 1)]);
 }
 
-/// So many rights to this port have ended. After [`watched_ended`] for those that were marked.
+/// So many rights to this port have ended.
 pub(crate) fn rights_ended(port: &Port, count: u64) {
     let ended = count * ONE;
     port.notices.loses_at(links_ended(port));

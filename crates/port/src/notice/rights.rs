@@ -76,16 +76,15 @@ fn export_new(
 /// The link has ended, and with it the peer's rights.
 pub(crate) fn end_exports(link: &Link, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
     let ended = link.exports().end();
+    for (id, count) in ended.ports {
+        if let Some(port) = port_of(id) {
+            rights_ended(&port, count);
+        }
+    }
     let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
     for watched in by_port {
         if let Some(port) = port_of(watched[0].port) {
             watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
-        }
-    }
-    // After that: who has heard that there is no sender drops the port, and hears of no badge any more.
-    for (id, count) in ended.ports {
-        if let Some(port) = port_of(id) {
-            rights_ended(&port, count);
         }
     }
 }
@@ -96,9 +95,9 @@ pub(crate) fn end_right(
     port_of: impl Fn(u32) -> Option<Arc<Port>>,
 ) {
     if let Some(port) = port_of(target.port) {
+        rights_ended(&port, 1);
         if is_watched {
             watched_ended(&port, [(target.badge, 1)]);
         }
-        rights_ended(&port, 1);
     }
 }
