@@ -200,14 +200,6 @@ impl Notices {
         }
     }
 
-    /// Watches a badge: whether there are rights with it already is looked for after that. Counts as a right with it until
-    /// [`watched_ended`].
-    pub(crate) fn watch(&self, badge: u64) {
-        self.state().watched.watch(badge);
-        // Relaxed: ordered by the locks of the tables.
-        self.has_watched.store(true, Ordering::Relaxed);
-    }
-
     /// As many rights with this badge as `mark` has marked have come to a table, under its lock, or were found
     /// there. Returns whether it is watched.
     #[inline]
@@ -231,7 +223,9 @@ pub(crate) fn ask_no_senders(port: &Port) {
 /// As [`ask_no_senders`], of rights with this badge.
 pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
     let (process, notices) = (&port.process, &port.notices);
-    notices.watch(badge);
+    notices.state().watched.watch(badge);
+    // Relaxed: ordered by the locks of the tables.
+    notices.has_watched.store(true, Ordering::Relaxed);
     let own = {
         let own = notices.own();
         let known = own.get(&badge).and_then(Weak::upgrade);

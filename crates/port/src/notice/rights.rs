@@ -4,6 +4,7 @@ use super::{rights_ended, watched_ended};
 use crate::link::Link;
 use crate::own::OwnRight;
 use crate::port::Port;
+use crate::vine;
 use handfast_proto::rights::{Exports, Handle, Refused, Target};
 use std::sync::Arc;
 
@@ -67,6 +68,11 @@ fn export_new(
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));
+    if let Some(vine) = vine::of(&port.process).get()
+        && vine.port.id == port.id
+    {
+        vine.exported(badge);
+    }
     if let Some(home) = port.home.get() {
         home.exported();
     }
@@ -74,8 +80,19 @@ fn export_new(
 }
 
 /// The link has ended, and with it the peer's rights.
-pub(crate) fn end_exports(link: &Link, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
-    let ended = link.exports().end();
+///
+/// Returns the badges of its rights to the port `vine`.
+pub(crate) fn end_exports(
+    link: &Link,
+    vine: Option<u32>,
+    port_of: impl Fn(u32) -> Option<Arc<Port>>,
+) -> Vec<u64> {
+    let (badges, ended) = {
+        // In one step: a right exported after that ends by itself.
+        let mut exports = link.exports();
+        let badges = vine.map(|port| exports.badges_of(port));
+        (badges, exports.end())
+    };
     for (id, count) in ended.ports {
         if let Some(port) = port_of(id) {
             rights_ended(&port, count);
@@ -87,6 +104,7 @@ pub(crate) fn end_exports(link: &Link, port_of: impl Fn(u32) -> Option<Arc<Port>
             watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
         }
     }
+    badges.unwrap_or_default()
 }
 
 /// A right to a port has ended in a table, and whether that was watched.
