@@ -3,7 +3,8 @@
 use crate::{Input, below, one_of, steps, word};
 use arbitrary::Result;
 use handfast_layout::part::is_handle;
-use handfast_proto::moves::{Early, Marked, Trail};
+use handfast_proto::moves::{Marked, Trail};
+use handfast_proto::rights::Early;
 use handfast_proto::rights::Handle;
 use std::collections::BTreeMap;
 

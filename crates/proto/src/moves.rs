@@ -7,15 +7,14 @@
 //! with that, with what it has claimed at the new home (`introductions`). So the order of each lane is kept, and
 //! nobody waits.
 //!
-//! A right may be under way while its receiver hears where its port is; the receiver remembers that until it comes ([`Early`]).
+//! A right may be under way while its receiver hears where its port is; the receiver remembers that until it comes ([`Early`](super::rights::Early)).
 //! And one may come after all others by its name have become direct ones and were given back. The old home sees by what
 //! is given back that one is under way still, and tells once more, when all marks of before have come.
 
 #[cfg(test)]
 mod simulation;
 
-use super::rights::{Handle, index};
-use handfast_layout::part::is_handle;
+use super::rights::Handle;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -121,47 +120,6 @@ impl Trail {
     }
 }
 
-/// A process's knowledge of names by which it has no right: one may be under way, or the last has been given back.
-#[derive(Debug)]
-pub struct Early<M> {
-    /// By index: when that comes with another generation, nothing of the one before is under way.
-    by_index: HashMap<u32, (Handle, M)>,
-    max: usize,
-}
-
-impl<M> Early<M> {
-    /// Keeps so many at once.
-    #[must_use]
-    pub fn new(max: usize) -> Self {
-        Self {
-            by_index: HashMap::new(),
-            max,
-        }
-    }
-
-    /// The port of this name has moved. Anything heard of the name before is over. When there are too many, which rights
-    /// under way do not make, all are forgotten: those rights go by their old homes.
-    pub fn hear(&mut self, name: Handle, moved: M) {
-        // Words are chosen here: one that is not here has been given back.
-        if !is_handle(name) {
-            return;
-        }
-        if self.by_index.len() >= self.max {
-            self.by_index.clear();
-        }
-        self.by_index.insert(index(name), (name, moved));
-    }
-
-    /// A right with this name has come: what was heard of it, once.
-    pub fn arrived(&mut self, name: Handle) -> Option<M> {
-        if self.by_index.is_empty() {
-            return None;
-        }
-        let (of, moved) = self.by_index.remove(&index(name))?;
-        (of == name).then_some(moved)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,21 +167,5 @@ mod tests {
         assert_eq!(trail.mark(RIGHT, 7, 1), Marked::Unknown);
         assert_eq!(trail.mark(RIGHT, 8, 1), ALL);
         assert!(trail.tell_again(RIGHT) && trail.tell(RIGHT, 9));
-    }
-
-    #[test]
-    fn what_was_heard_too_early_is_kept_until_the_name_or_its_place_comes() {
-        let mut early = Early::new(2);
-        let next = RIGHT.1 + (1 << 20);
-        early.hear(RIGHT.1, 1);
-        early.hear(5, 2);
-        assert_eq!((early.arrived(5), early.arrived(RIGHT.1)), (None, Some(1)));
-        early.hear(RIGHT.1, 3);
-        assert_eq!((early.arrived(next), early.arrived(RIGHT.1)), (None, None));
-        (0..3).for_each(|of| early.hear(RIGHT.1 + of, of));
-        assert_eq!(
-            (early.arrived(RIGHT.1), early.arrived(RIGHT.1 + 2)),
-            (None, Some(2))
-        );
     }
 }

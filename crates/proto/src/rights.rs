@@ -17,6 +17,7 @@
 //! else's meanwhile, but it stands for nothing, and is not found by its former target. The importer is
 //! told by handle, perhaps before the handle has come; it keeps that in mind.
 
+mod early;
 mod exports;
 mod hash;
 mod imports;
@@ -27,6 +28,7 @@ mod followed;
 #[cfg(test)]
 mod simulation;
 
+pub use early::Early;
 pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};
 pub use hash::Map;
 pub use imports::{Imports, Use};
@@ -43,7 +45,7 @@ pub type Handle = u32;
 /// Rights one process can have given to another at once.
 pub const EXPORTS_MAX: u32 = 1 << INDEX_BITS;
 /// Rights that can be under way to one process in the lanes and answers of one link.
-pub const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
+const UNDER_WAY_MAX: usize = (LANES * SLOTS + ANSWERS) as usize * PARTS_MAX;
 
 const INDEX_BITS: u32 = 20;
 const fn handle(index: u32, generation: u32) -> Handle {

@@ -6,8 +6,7 @@ use core::any::Any;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::part::receiver_of;
-use handfast_proto::moves::Early;
-use handfast_proto::rights::{Handle, UNDER_WAY_MAX};
+use handfast_proto::rights::{Early, Handle};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -55,6 +54,7 @@ impl Redirects {
 }
 
 /// The present state of a link's rights whose ports have moved, by the names that they have there.
+#[derive(Default)]
 pub(crate) struct RedirectTable {
     pub(crate) of: HashMap<Handle, Redirect>,
     /// By names that no thread here has, or has yet.
@@ -62,16 +62,6 @@ pub(crate) struct RedirectTable {
     /// By receiver: the last port that has moved from there, and whether its old home has said since that it is gone. No
     /// other comes there before the old home is done with it.
     gone: HashMap<u32, (u32, Arc<AtomicBool>)>,
-}
-
-impl Default for RedirectTable {
-    fn default() -> Self {
-        Self {
-            of: HashMap::new(),
-            early: Early::new(UNDER_WAY_MAX),
-            gone: HashMap::new(),
-        }
-    }
 }
 
 impl RedirectTable {

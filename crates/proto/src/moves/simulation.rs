@@ -9,7 +9,7 @@ mod senders;
 
 use super::*;
 use crate::introductions::{Claim, Claims, Incarnation, Number, Provisions, Redeemed};
-use crate::rights::{Exports, Imports, Meaning, Target, Use};
+use crate::rights::{Early, Exports, Imports, Meaning, Target, Use};
 use crate::schedule::{Dice, all_pass, one_fails};
 use homes::{Instance, State};
 use senders::App;
@@ -106,12 +106,6 @@ struct Moved {
     /// Where marks were said, when that and the switch are two steps.
     marked: Option<Vec<Use>>,
     direct: Option<App>,
-}
-
-impl Default for Early<Moved> {
-    fn default() -> Self {
-        Self::new(64)
-    }
 }
 
 /// A process that sends, and one that has ports.

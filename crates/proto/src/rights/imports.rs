@@ -1,7 +1,7 @@
 //! The importer's table.
 
 use super::hash::Map;
-use super::{EXPORTS_MAX, Handle, IS_HANDLE, Refused, UNDER_WAY_MAX, index, is_handle};
+use super::{EXPORTS_MAX, Early, Handle, IS_HANDLE, Refused, is_handle};
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,15 +45,6 @@ impl Held {
     }
 }
 
-/// A revoked handle may come yet. When there are too many, which rights under way do not make, all are forgotten: a thread
-/// that uses one of them is told.
-fn expect(early: &mut Map<u32, Handle>, revoked: Handle) {
-    if early.len() >= UNDER_WAY_MAX {
-        early.clear();
-    }
-    early.insert(index(revoked), revoked);
-}
-
 /// Rights got from one peer. Private to the importer.
 #[derive(Debug, Default)]
 pub struct Imports {
@@ -64,9 +55,8 @@ pub struct Imports {
     /// The handles of which only kept rights may be left.
     unused: Vec<Handle>,
     last_claim: u32,
-    /// Handles that were revoked and are not here: still on their way, or given back by now. One for each
-    /// index: when that comes with another generation, nothing of the one before is under way. [`UNDER_WAY_MAX`] at most.
-    early: Map<u32, Handle>,
+    /// Handles that were revoked and are not here: still on their way, or given back by now.
+    early: Early<()>,
     /// The peer is gone.
     is_over: bool,
 }
@@ -82,7 +72,7 @@ impl Imports {
             return Err(Refused::Unknown);
         }
         self.add(handle, port)?;
-        if !self.early.is_empty() && self.early.remove(&index(handle)) == Some(handle) {
+        if self.early.arrived(handle).is_some() {
             self.revoke(handle);
         }
         Ok(())
@@ -94,10 +84,7 @@ impl Imports {
         match self.held.get_mut(&word) {
             Some(held) => !core::mem::replace(&mut held.is_revoked, true),
             None => {
-                // Words are chosen here: one that is not here has been given back.
-                if is_handle(word) {
-                    expect(&mut self.early, word);
-                }
+                self.early.hear(word, ());
                 false
             }
         }
@@ -271,9 +258,9 @@ impl Imports {
                 given.push((*handle, received));
             }
             entry.is_idle = false;
-            if entry.is_revoked && is_handle(*handle) {
+            if entry.is_revoked {
                 // It may have been sent once more before it was revoked.
-                expect(early, *handle);
+                early.hear(*handle, ());
             }
             if entry.rights == 0 {
                 held.remove(handle);
@@ -348,11 +335,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn revocations_of_what_was_never_given_take_little_memory() {
+    fn a_right_that_was_revoked_before_it_comes_is_known_after_a_flood_of_others() {
         let mut imports = Imports::default();
         for index in 0..EXPORTS_MAX {
             assert!(!imports.revoke(IS_HANDLE | index));
-            assert!(imports.early.len() <= UNDER_WAY_MAX);
         }
         // The last ones are still known.
         let last = IS_HANDLE | (EXPORTS_MAX - 1);
