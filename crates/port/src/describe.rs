@@ -350,7 +350,7 @@ fn third(
     let badge = vine.add(right);
     let exported = notice::export(link, &vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);
-    vine.ended(badge);
+    vine.given(badge);
     let handle = handle?;
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);

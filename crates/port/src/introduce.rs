@@ -9,7 +9,6 @@ use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;
-use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
@@ -262,11 +261,6 @@ fn added(process: &Process, target: Target) -> bool {
         return false;
     };
     port.notices.added();
-    if let Some(vine) = vine::of(process).get()
-        && vine.port.id == target.port
-    {
-        vine.exported(target.badge);
-    }
     true
 }
 
@@ -279,7 +273,6 @@ fn begins(process: &Process, target: Target) -> bool {
 /// Counts a right off; and whether it was watched.
 pub(crate) fn ended(process: &Process, (target, is_watched): (Target, bool)) {
     end_right((target, is_watched), |port| ports::by_id(process, port));
-    vine::vine_ended(process, target.port, target.badge);
 }
 
 pub(crate) fn take_back_provision(process: &Process, number: Number) {

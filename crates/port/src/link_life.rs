@@ -20,7 +20,6 @@ use crate::port::Port;
 use crate::ports;
 use crate::process::{Process, token};
 use crate::relay;
-use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;
@@ -128,7 +127,7 @@ pub(crate) fn add_link_granting(
     if let Err(resource) = entered {
         // Only this thread ends it: it is in no list.
         link.take_down();
-        notice::end_exports(&link, None, |port| ports::by_id(process, port));
+        notice::end_exports(&link, |port| ports::by_id(process, port));
         take_out(process, &link);
         return Err(resource);
     }
@@ -233,10 +232,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     // Release: pairs with the Acquire of a receiver that clears out dead lanes.
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.
-    let vine = vine::of(process).get().map(|vine| vine.port.id);
-    for badge in notice::end_exports(link, vine, |port| ports::by_id(process, port)) {
-        vine::vine_ended(process, vine.unwrap_or_default(), badge);
-    }
+    notice::end_exports(link, |port| ports::by_id(process, port));
     lending::end_loans(link);
     ends::end_introductions(process, link);
     door::end_questions(process, link);

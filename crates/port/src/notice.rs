@@ -30,7 +30,8 @@ pub(crate) use rights::{end_exports, end_right, export, export_again, export_own
 #[non_exhaustive]
 pub enum Notice {
     /// No right to send to the port is left, not even in this process, and none is under way. A revoked right
-    /// does not count. Asked for with [`ReceiveRight::notify_no_senders`].
+    /// does not count. Comes after the notices of badges that ended with it. Asked for with
+    /// [`ReceiveRight::notify_no_senders`].
     NoSenders,
     /// No right with this badge to send to the port is left, as above. Asked for with
     /// [`ReceiveRight::notify_no_senders_of`].
@@ -200,6 +201,14 @@ impl Notices {
         }
     }
 
+    /// Watches a badge: whether there are rights with it already is looked for after that. Counts as a right with it until
+    /// [`watched_ended`].
+    pub(crate) fn watch(&self, badge: u64) {
+        self.state().watched.watch(badge);
+        // Relaxed: ordered by the locks of the tables.
+        self.has_watched.store(true, Ordering::Relaxed);
+    }
+
     /// As many rights with this badge as `mark` has marked have come to a table, under its lock, or were found
     /// there. Returns whether it is watched.
     #[inline]
@@ -223,9 +232,7 @@ pub(crate) fn ask_no_senders(port: &Port) {
 /// As [`ask_no_senders`], of rights with this badge.
 pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
     let (process, notices) = (&port.process, &port.notices);
-    notices.state().watched.watch(badge);
-    // Relaxed: ordered by the locks of the tables.
-    notices.has_watched.store(true, Ordering::Relaxed);
+    notices.watch(badge);
     let own = {
         let own = notices.own();
         let known = own.get(&badge).and_then(Weak::upgrade);
@@ -246,7 +253,7 @@ pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
     watched_ended(port, [(badge, 1)]);
 }
 
-/// So many rights to this port have ended.
+/// So many rights to this port have ended. After [`watched_ended`] for those that were marked.
 pub(crate) fn rights_ended(port: &Port, count: u64) {
     let ended = count * ONE;
     port.notices.loses_at(links_ended(port));

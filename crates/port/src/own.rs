@@ -242,10 +242,10 @@ impl Drop for Own {
             own.remove(&self.badge);
         }
         drop(own);
-        notice::rights_ended(&self.port, 1);
         if self.is_watched() {
             notice::watched_ended(&self.port, [(self.badge, 1)]);
         }
+        notice::rights_ended(&self.port, 1);
     }
 }
 

@@ -130,11 +130,11 @@ pub(crate) fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     }
     process.revocations.count();
     drop(one);
-    if ended > 0 {
-        notice::rights_ended(port, ended);
-    }
     if watched > 0 {
         notice::watched_ended(port, [(badge, watched)]);
+    }
+    if ended > 0 {
+        notice::rights_ended(port, ended);
     }
 }
 

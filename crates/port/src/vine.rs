@@ -7,6 +7,7 @@
 use crate::error::{ReceiveError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
+use crate::notice::{self, Notice};
 use crate::options::Options;
 use crate::passing::NotForwarded;
 use crate::port::Port;
@@ -56,8 +57,6 @@ struct Targets {
 
 struct Target {
     right: Arc<SendRight>,
-    /// Entries of export tables with this badge, and those about to be made.
-    uses: u64,
     /// Up to where the port's process has to have taken what the introducer sent there itself.
     after: Option<Use>,
 }
@@ -116,7 +115,7 @@ impl Vine {
         self.targets.lock()
     }
 
-    /// A badge that stands for `right`, in use until [`Self::ended`].
+    /// A badge that stands for `right`: until [`Self::given`], and then as long as there is a right with it.
     pub(crate) fn add(&self, right: &SendRight) -> u64 {
         let link = right.link();
         let after = link.map.known(right.receiver()).map(|lane| Use {
@@ -127,48 +126,38 @@ impl Vine {
         let of = Self::of(right);
         if let Some(badge) = targets.by_right.get(&of).copied()
             && let Some(target) = targets.by_badge.get_mut(&badge)
+            && self.port.notices.begin(badge, || 1)
         {
-            target.uses += 1;
             target.after = after;
             return badge;
         }
         targets.last += 1;
         let (badge, right) = (targets.last, Arc::new(right.clone()));
+        self.port.notices.watch(badge);
         targets.by_right.insert(of, badge);
-        let target = Target {
-            right,
-            uses: 1,
-            after,
-        };
-        targets.by_badge.insert(badge, target);
+        targets.by_badge.insert(badge, Target { right, after });
         badge
+    }
+
+    /// A right with a badge from [`Self::add`] has been given, or could not be.
+    pub(crate) fn given(&self, badge: u64) {
+        notice::watched_ended(&self.port, [(badge, 1)]);
     }
 
     fn of(right: &SendRight) -> (u32, Handle) {
         (right.link().serial, right.handle())
     }
 
-    /// A peer has got a right with this badge.
-    pub(crate) fn exported(&self, badge: u64) {
-        if let Some(target) = self.targets().by_badge.get_mut(&badge) {
-            target.uses += 1;
-        }
-    }
-
-    /// A use of a badge has ended.
-    pub(crate) fn ended(&self, badge: u64) {
+    /// No right with this badge is left, and what was sent by the last ones has been received.
+    fn ended(&self, badge: u64) {
         let ended = {
             let mut targets = self.targets();
-            let Some(target) = targets.by_badge.get_mut(&badge) else {
-                return;
-            };
-            target.uses -= 1;
-            if target.uses > 0 {
-                return;
-            }
             let ended = targets.by_badge.remove(&badge);
-            if let Some(target) = &ended {
-                targets.by_right.remove(&Self::of(&target.right));
+            // The same right may stand behind another badge by now.
+            if let Some(of) = ended.as_ref().map(|target| Self::of(&target.right))
+                && targets.by_right.get(&of) == Some(&badge)
+            {
+                targets.by_right.remove(&of);
             }
             ended
         };
@@ -215,11 +204,15 @@ impl Vine {
                 false => receive.receive_timeout(PASS_AGAIN),
             };
             match received {
-                Ok(request) => {
-                    if let Some(target) = self.target(request.badge()) {
-                        waiting.add(self, OnItsWay::new(target, request));
+                Ok(request) => match request.notice() {
+                    Some(Notice::NoSendersOf(badge)) => self.ended(badge),
+                    Some(_) => {}
+                    None => {
+                        if let Some(target) = self.target(request.badge()) {
+                            waiting.add(self, OnItsWay::new(target, request));
+                        }
                     }
-                }
+                },
                 Err(ReceiveError::TimedOut) => {}
                 Err(_) => return,
             }
@@ -329,14 +322,5 @@ impl Waits {
             }
             false
         });
-    }
-}
-
-/// The peer of some link has no right to `port` with `badge` any more.
-pub(crate) fn vine_ended(process: &Process, port: u32, badge: u64) {
-    if let Some(vine) = of(process).get()
-        && vine.port.id == port
-    {
-        vine.ended(badge);
     }
 }

@@ -201,3 +201,26 @@ fn whatever_becomes_of_rights_each_badge_is_told_of_once_and_when_it_is_so() {
         "{steps} steps, {kills} kills, told {notices} times, after {longest:?} at the longest"
     );
 }
+
+/// A server that hears that there is no sender may drop the port.
+#[test]
+fn that_no_sender_is_left_is_told_after_all_of_its_badges() {
+    for is_killed in [true, false] {
+        let port = handfast::anonymous().unwrap();
+        let (mut holder, to_holder) = start(&format!("last-{is_killed}"));
+        port.notify_no_senders();
+        for badge in 0..8 {
+            give(&to_holder, [port.mint(badge).into()]);
+            port.notify_no_senders_of(badge);
+        }
+        match is_killed {
+            true => holder.kill(),
+            false => to_holder.send(&[0; 8]).unwrap(),
+        }
+        let mut badges: Vec<_> = (0..8).map(|_| told(&port)).collect();
+        badges.sort_unstable();
+        assert_eq!(badges, (0..8).collect::<Vec<_>>());
+        let last = port.receive_timeout(PATIENCE).unwrap().notice();
+        assert_eq!(last, Some(Notice::NoSenders));
+    }
+}

@@ -263,3 +263,36 @@ fn a_right_by_a_link_that_its_exporter_is_about_to_let_go_is_good() {
         }
     }
 }
+
+/// Its introducer learns at once of the death, and of messages that the dead recipient left.
+#[test]
+fn what_a_recipient_sent_through_its_introducer_arrives_although_it_dies() {
+    use rustix::process::{Signal, kill_process};
+    for _ in 0..10 {
+        let mut trio = Trio::new("dies-after", Vine);
+        let arguments = [&*trio.names[0], &trio.names[1], "7"];
+        let mut introducer = common::start("introducer", &arguments);
+        introducer.expect("introduced");
+        assert_eq!(trio.ask("peer 0"), introducer.pid().to_string());
+        let pid = rustix::process::Pid::from_raw(introducer.pid().cast_signed()).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let count = 60;
+        for number in 0..count {
+            let _ = trio.ask(&format!("send 0 {number}"));
+        }
+        trio.recipient.kill();
+        kill_process(pid, Signal::CONT).unwrap();
+        let told = send(trio.open(1));
+        let expected: Vec<_> = (0..count).map(|number| format!("7:{number}")).collect();
+        let mut arrived = String::new();
+        assert!(
+            common::within_patience(|| {
+                arrived = call(&told, "told");
+                arrived.matches(' ').count() + 1 == count
+            }),
+            "{arrived}"
+        );
+        assert_eq!(arrived, expected.join(" "));
+        introducer.finish();
+    }
+}

@@ -4,7 +4,6 @@ use super::{rights_ended, watched_ended};
 use crate::link::Link;
 use crate::own::OwnRight;
 use crate::port::Port;
-use crate::vine;
 use handfast_proto::rights::{Exports, Handle, Refused, Target};
 use std::sync::Arc;
 
@@ -68,11 +67,6 @@ fn export_new(
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));
-    if let Some(vine) = vine::of(&port.process).get()
-        && vine.port.id == port.id
-    {
-        vine.exported(badge);
-    }
     if let Some(home) = port.home.get() {
         home.exported();
     }
@@ -80,31 +74,20 @@ fn export_new(
 }
 
 /// The link has ended, and with it the peer's rights.
-///
-/// Returns the badges of its rights to the port `vine`.
-pub(crate) fn end_exports(
-    link: &Link,
-    vine: Option<u32>,
-    port_of: impl Fn(u32) -> Option<Arc<Port>>,
-) -> Vec<u64> {
-    let (badges, ended) = {
-        // In one step: a right exported after that ends by itself.
-        let mut exports = link.exports();
-        let badges = vine.map(|port| exports.badges_of(port));
-        (badges, exports.end())
-    };
-    for (id, count) in ended.ports {
-        if let Some(port) = port_of(id) {
-            rights_ended(&port, count);
-        }
-    }
+pub(crate) fn end_exports(link: &Link, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
+    let ended = link.exports().end();
     let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
     for watched in by_port {
         if let Some(port) = port_of(watched[0].port) {
             watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
         }
     }
-    badges.unwrap_or_default()
+    // After that: who has heard that there is no sender drops the port, and hears of no badge any more.
+    for (id, count) in ended.ports {
+        if let Some(port) = port_of(id) {
+            rights_ended(&port, count);
+        }
+    }
 }
 
 /// A right to a port has ended in a table, and whether that was watched.
@@ -113,9 +96,9 @@ pub(crate) fn end_right(
     port_of: impl Fn(u32) -> Option<Arc<Port>>,
 ) {
     if let Some(port) = port_of(target.port) {
-        rights_ended(&port, 1);
         if is_watched {
             watched_ended(&port, [(target.badge, 1)]);
         }
+        rights_ended(&port, 1);
     }
 }

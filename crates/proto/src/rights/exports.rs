@@ -419,20 +419,6 @@ impl Exports {
         Ended { ports, watched }
     }
 
-    /// The badges of the rights to `port` that the peer has and whose end has not been told of.
-    #[must_use]
-    pub fn badges_of(&self, port: u32) -> Vec<u64> {
-        let live =
-            |entry: &&Entry| entry.state != State::Free && !entry.is_revoked && entry.port == port;
-        let entries = self.entries.iter().filter(live);
-        let badges = entries.map(|entry| entry.badge);
-        if self.is_over {
-            Vec::new()
-        } else {
-            badges.collect()
-        }
-    }
-
     /// The rights to `port` that the peer has: handles, and their badges.
     pub fn handles_of(&self, port: u32) -> impl Iterator<Item = (Handle, u64)> {
         let live = move |entry: &Entry| entry.state == State::Live && entry.port == port;
