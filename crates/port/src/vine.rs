@@ -29,7 +29,7 @@ use handfast_ring::lane::Place;
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::thread;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// How long a message waits for room at the port it goes on to before it is dropped: others for that
@@ -51,7 +51,7 @@ pub(crate) struct Vine {
 struct Targets {
     by_badge: Map<u64, Target>,
     /// By link and handle: the same right goes on under the same badge.
-    by_right: Map<(u32, Handle), u64>,
+    by_right: BTreeMap<(u32, Handle), u64>,
     last: u64,
 }
 

@@ -1,16 +1,17 @@
 //! A recipient's claims, as their exporter keeps them.
 
 use super::Number;
-use crate::rights::{Handle, Map};
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use crate::rights::Handle;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
 pub struct Claims {
-    claims: Map<u32, Claim>,
+    /// By the recipient's number. Trees: as in `rights::Imports`, other peers are not to wait for what one peer chooses.
+    claims: BTreeMap<u32, Claim>,
     /// The claims that wait, by the number they wait for.
-    waiting: HashMap<Number, u32>,
+    waiting: BTreeMap<Number, u32>,
     /// The same, by the time until when they wait.
     due: BTreeSet<(u64, u32)>,
 }
@@ -138,6 +139,6 @@ impl Claims {
     pub fn end(&mut self) -> Vec<Claim> {
         self.waiting.clear();
         self.due.clear();
-        self.claims.drain().map(|(_, claim)| claim).collect()
+        core::mem::take(&mut self.claims).into_values().collect()
     }
 }

@@ -1,7 +1,7 @@
 //! The importer's table.
 
-use super::hash::Map;
 use super::{EXPORTS_MAX, Early, Handle, IS_HANDLE, Refused, is_handle};
+use std::collections::BTreeMap;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +48,9 @@ impl Held {
 /// Rights got from one peer. Private to the importer.
 #[derive(Debug, Default)]
 pub struct Imports {
-    held: Map<Handle, Held>,
+    /// A tree: the peer chooses the names, so that they would collide in a hash table, and no receiver waits while all of them move
+    /// to a larger one.
+    held: BTreeMap<Handle, Held>,
     /// Rights of this process, of all names.
     rights: u64,
     idle: Vec<Handle>,
@@ -146,7 +148,7 @@ impl Imports {
 
     #[cold]
     fn first(
-        held: &mut Map<Handle, Held>,
+        held: &mut BTreeMap<Handle, Held>,
         handle: Handle,
         port: u32,
     ) -> Result<&mut Held, Refused> {
@@ -275,8 +277,15 @@ impl Imports {
     pub fn end(&mut self) -> Vec<Handle> {
         self.is_over = true;
         self.idle.clear();
-        let unused = self.held.extract_if(|_, held| held.rights == 0);
-        unused.map(|(handle, _)| handle).collect()
+        let mut unused = Vec::new();
+        self.held.retain(|handle, held| {
+            let is_used = held.rights > 0;
+            if !is_used {
+                unused.push(*handle);
+            }
+            is_used
+        });
+        unused
     }
 
     /// One of the rights is kept for an introducer, by whom this is, under its number; or not any more.
