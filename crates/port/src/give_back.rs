@@ -15,7 +15,7 @@ use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::control::{ControlMessage, released, released_of};
+use handfast_layout::control::{ControlMessage, released_of};
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::{Handle, Refused};
@@ -28,43 +28,36 @@ use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Releases in one control message.
-const RELEASES_MAX: usize = 62;
-/// Releases that wait for a peer to read, beyond which no more are taken from the table.
-const OWED_MAX: usize = 4096;
-
-/// Keeper: gives back the rights no thread here holds. `false`: the peer does not read.
+/// Keeper: gives back the rights no thread here holds. `false`: the peer does not read. A peer that leaves too much of it unread is
+/// cut.
 pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
-    // Debts to a peer that does not read stay in the table, where they are counted.
-    let has_room = link.rights.releases.owed.lock().len() < OWED_MAX;
-    if has_room {
-        let given = link.imports().give_back(|used| {
-            // The peer's own word: a peer that lies about what it has consumed loses its own messages.
-            let head = Place::of(link.calls, used.lane).head();
-            let head = link.region.load(head, Ordering::Acquire);
-            // The last message may have been a call, whose answer the head does not show.
-            head.wrapping_sub(used.tail).cast_signed() >= 0
-                || link.is_answered(used.lane, used.tail.wrapping_sub(1))
-        });
-        link.drop_moved(given.iter().map(|(handle, _)| *handle));
-        // Before the peer hears that: a handle may mean something else then.
-        again::forget_told(process, link, &given);
-        link.rights.releases.owed.lock().extend(given);
-    }
+    let mut imports = link.imports();
+    let given = imports.give_back(|used| {
+        // The peer's own word: a peer that lies about what it has consumed loses its own messages.
+        let head = Place::of(link.calls, used.lane).head();
+        let head = link.region.load(head, Ordering::Acquire);
+        // The last message may have been a call, whose answer the head does not show.
+        head.wrapping_sub(used.tail).cast_signed() >= 0
+            || link.is_answered(used.lane, used.tail.wrapping_sub(1))
+    });
+    let idle = imports.idle();
+    drop(imports);
+    link.drop_moved(given.iter().map(|(handle, _)| *handle));
+    // Before the peer hears that: a handle may mean something else then.
+    again::forget_told(process, link, &given);
     let mut owed = link.rights.releases.owed.lock();
-    while !owed.is_empty() {
-        let count = owed.len().min(RELEASES_MAX);
-        let rights = owed.iter().take(count);
-        let rights: Vec<_> = rights
-            .map(|(name, count)| released(*name, *count))
-            .collect();
-        let release = ControlMessage::Release { rights: &rights };
-        if socket::send(&link.socket, &release.encode(), &[]).is_err() {
-            return link.is_down();
-        }
-        owed.drain(..count);
+    owed.add(given);
+    let is_told = owed.say(|rights| {
+        let release = ControlMessage::Release { rights };
+        socket::send(&link.socket, &release.encode(), &[]).is_ok()
+    });
+    let is_within = owed.charge(idle);
+    drop(owed);
+    if is_within.is_err() {
+        link.poison(Rule::Unread.broken());
+        process.attention.raise();
     }
-    true
+    is_told || link.is_down()
 }
 
 /// Keeper: the peer gives rights back. They end once the replies have been read that were sent
@@ -106,7 +99,12 @@ pub(crate) fn take_back(
 /// Ends rights that have been given back, once the replies that are unread now have been read.
 fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) {
     let after = unread_replies(link, process);
-    back(link).push_back(GivenBack { after, ending });
+    let mut back = back(link);
+    match back.back_mut() {
+        Some(last) if last.after == after => last.ending.extend(ending),
+        _ => back.push_back(GivenBack { after, ending }),
+    }
+    drop(back);
     settle(link, process);
     if has_unsettled(link) {
         process.schedule(Timer::Releases);
@@ -155,7 +153,7 @@ fn back(link: &Link) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
 
 /// Whether rights wait to be given back or to end.
 pub(crate) fn has_unsettled(link: &Link) -> bool {
-    !back(link).is_empty() || link.imports().has_idle()
+    !back(link).is_empty() || link.imports().idle() > 0
 }
 
 /// Calls that have been answered with rights, and whose answers no thread has looked at yet: slot and
@@ -270,3 +268,6 @@ pub(crate) fn refuse_replies(link: &Arc<Link>, process: &Arc<Process>) -> bool {
     }
     is_open
 }
+
+#[cfg(test)]
+mod tests;

@@ -194,7 +194,10 @@ impl Link {
             quotas: InForce::default(),
             counters: PeerCounters::default(),
             backlog,
-            rights: Rights::new(users.nothing(parts.peer.uid, Quota::Claims)),
+            rights: Rights::new(
+                users.nothing(parts.peer.uid, Quota::Claims),
+                users.nothing(parts.peer.uid, Quota::Backlog),
+            ),
             waiters: Waiters::default(),
             parts: PartsUnderWay::new(users, parts.peer.uid),
             life: Life::new(parts.charges, calls == Side::Acceptor),

@@ -8,6 +8,8 @@
 //! connector -> acceptor    unused
 //! acceptor -> connector    used, and later free      (or the end of the link)
 //! ```
+//!
+//! A process that does not answer is not waited for where its user has left several such links unanswered: each takes descriptors.
 
 use crate::link::Link;
 use crate::link::held::Held;
@@ -24,6 +26,9 @@ use std::sync::Arc;
 
 /// How long the peer has to take what was sent, before it is left behind.
 const LINGER_NS: u64 = 1_000_000_000;
+/// Links that the processes of one user may leave unanswered, for longer than that, and at all.
+const UNANSWERED_MAX: usize = 16;
+const UNANSWERED_ALL_MAX: usize = 128;
 
 /// Whether the peer has taken all that was sent.
 fn is_drained(link: &Link) -> bool {
@@ -91,8 +96,29 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
     }
     // It is not the peer that goes.
     link.death_notices().clear();
+    let now_ns = clock::ticks_ns();
+    link.life.usage.set_unused_ns(now_ns);
     link.say(ControlMessage::Unused);
+    end_unanswered(process, link.peer.uid, now_ns);
     false
+}
+
+/// Ends the link that the processes of a user have left unanswered the longest, if there are too many.
+fn end_unanswered(process: &Arc<Process>, uid: u32, now_ns: u64) {
+    let links = links::list(process);
+    let is_one =
+        |link: &&Arc<Link>| link.peer.uid == uid && link.life.usage.is_left() && !link.is_down();
+    let left: Vec<_> = links.iter().flatten().filter(is_one).cloned().collect();
+    drop(links);
+    let since_ns = |link: &Arc<Link>| link.life.usage.unused_ns();
+    let Some(longest) = left.iter().min_by_key(|link| since_ns(link)) else {
+        return;
+    };
+    let is_late = now_ns.saturating_sub(since_ns(longest)) >= LINGER_NS;
+    let is_too_much = left.len() > UNANSWERED_ALL_MAX || is_late && left.len() > UNANSWERED_MAX;
+    if is_too_much && cut_off(process, longest) {
+        link_life::end_link(process, longest);
+    }
 }
 
 /// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that

@@ -3,10 +3,13 @@
 use super::Link;
 use super::lanes::NOBODY;
 use crate::rank;
+use crate::users::Charge;
+use handfast_layout::control::released;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Use};
 use handfast_proto::timers::Timer;
+use handfast_proto::users::Refused;
 use handfast_sys::sync::Mutex;
 use std::collections::VecDeque;
 
@@ -17,12 +20,71 @@ pub(crate) struct GivenBack {
 }
 
 /// The rights of a link that are about to end.
-#[derive(Default)]
 pub(crate) struct Releases {
     /// Rights of this process to be given back, as soon as the socket takes it.
-    pub(crate) owed: Mutex<VecDeque<(Handle, u32)>, rank::Owed>,
+    pub(crate) owed: Mutex<Owed, rank::Owed>,
     /// Rights the peer has given back, until unread replies have been read.
     pub(crate) back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
+}
+
+impl Releases {
+    /// None yet; `nothing` is charged for what a peer leaves unread.
+    pub(super) fn new(nothing: Charge) -> Self {
+        let owed = Owed {
+            rights: VecDeque::new(),
+            bytes: nothing,
+        };
+        Self {
+            owed: Mutex::new(owed),
+            back: Mutex::default(),
+        }
+    }
+}
+
+/// Releases in one control message.
+const RELEASES_MAX: usize = 62;
+/// Bytes of a right that was dropped and that a message uses which its peer has not read, and of one that the peer is to be told of.
+const IDLE_BYTES: u64 = 192;
+const OWED_BYTES: u64 = 16;
+
+/// Rights that no thread of this process holds, with how often each was received, for a peer that may not read of them.
+pub(crate) struct Owed {
+    rights: VecDeque<(Handle, u32)>,
+    bytes: Charge,
+}
+
+impl Owed {
+    pub(crate) fn add(&mut self, given: Vec<(Handle, u32)>) {
+        self.rights.extend(given);
+    }
+
+    /// Tells the peer by `send`, which returns `false` when the peer does not read. Returns whether the peer has been told of all.
+    pub(crate) fn say(&mut self, send: impl Fn(&[[u8; 8]]) -> bool) -> bool {
+        while !self.rights.is_empty() {
+            let count = self.rights.len().min(RELEASES_MAX);
+            let rights = self.rights.range(..count);
+            let rights: Vec<_> = rights
+                .map(|(name, count)| released(*name, *count))
+                .collect();
+            if !send(&rights) {
+                return false;
+            }
+            self.rights.drain(..count);
+        }
+        self.rights.shrink_to(RELEASES_MAX);
+        true
+    }
+
+    /// Charges the peer's user for what the peer leaves unread: these rights, and so many that messages use.
+    pub(crate) fn charge(&mut self, idle: usize) -> Result<(), Refused> {
+        let bytes = idle as u64 * IDLE_BYTES + self.rights.len() as u64 * OWED_BYTES;
+        let before = self.bytes.amount();
+        self.bytes.shrink(before.saturating_sub(bytes));
+        match bytes.saturating_sub(before) {
+            0 => Ok(()),
+            more => self.bytes.grow(more),
+        }
+    }
 }
 
 impl Link {

@@ -41,19 +41,19 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// None yet; `nothing` is charged for claims.
-    pub(super) fn new(nothing: Charge) -> Self {
+    /// None yet; these are charged for claims, and for what the peer leaves unread.
+    pub(super) fn new(claims: Charge, unread: Charge) -> Self {
         Self {
             exports: Lock::default(),
             ended: AtomicU32::new(0),
             imports: Lock::default(),
             revoked: Revoked::default(),
             redirects: Redirects::default(),
-            introductions: Introductions::new(nothing),
+            introductions: Introductions::new(claims),
             awaited: Mutex::default(),
             again: Again::default(),
             death_notices: Mutex::default(),
-            releases: Releases::default(),
+            releases: Releases::new(unread),
             peer_ports: PeerPorts::default(),
             spread: Told::default(),
         }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::descriptors::tests::link;
+use crate::descriptors::tests::{link, link_of};
 use crate::link_life;
 use crate::links;
 use handfast_layout::control::kind;
@@ -78,4 +78,38 @@ fn nothing_is_left_of_a_link_that_has_ended_once_nobody_holds_it() {
     assert!(is_listed());
     drop(link);
     assert!(handfast_testing::within_patience(|| !is_listed()));
+}
+
+/// A peer that answers nothing takes two descriptors for each link.
+#[test]
+fn links_that_a_user_leaves_unanswered_end_when_there_are_too_many() {
+    /// A user that no other test has.
+    const UID: u32 = 3_000_000_124;
+    let count = 2 * UNANSWERED_ALL_MAX;
+    let mut made = Vec::new();
+    for _ in 0..count {
+        let (process, link, peer) = link_of(UID);
+        links::list(&process).push(Some(link.clone()));
+        assert!(link.life.usage.turn((state::USED, state::GONE)));
+        assert!(!leave(&process, &link));
+        made.push((process, link, peer));
+    }
+    let are_there = |made: &[(_, Arc<Link>, _)]| -> Vec<bool> {
+        made.iter().map(|(_, link, _)| !link.is_down()).collect()
+    };
+    let mut expected = vec![false; count - UNANSWERED_ALL_MAX];
+    expected.resize(count, true);
+    assert_eq!(are_there(&made), expected, "the oldest have ended");
+    // Fewer are left when the peer has had a second for each.
+    let (process, link, _peer) = made.pop().unwrap();
+    link.life.usage.set_unused_ns(0);
+    for (_, link, _) in &made {
+        link.life.usage.set_unused_ns(0);
+    }
+    (0..count).for_each(|_| end_unanswered(&process, UID, LINGER_NS));
+    let left = are_there(&made).into_iter().filter(|is_there| *is_there);
+    assert_eq!(left.count() + usize::from(!link.is_down()), UNANSWERED_MAX);
+    for (process, link, _) in made.iter().chain([&(process, link, _peer)]) {
+        link_life::end_link(process, link);
+    }
 }

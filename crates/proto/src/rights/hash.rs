@@ -1,5 +1,5 @@
-//! A hash of a few words. Such keys are a process's own, or a peer's to choose. A peer that chooses badly slows down the thread that
-//! looks them up, which serves others, too (SECURITY.md). Numbers of 64 bits that a peer chooses are none of these keys.
+//! A hash of a few words. Such keys are a process's own, or those of a small table: names that peers choose, of which there may be many,
+//! are kept in trees, where none collide and nothing is moved to a larger table in one go.
 
 use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 

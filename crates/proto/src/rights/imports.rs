@@ -269,6 +269,7 @@ impl Imports {
             }
             false
         });
+        self.idle.shrink_to((2 * self.idle.len()).max(64));
         given
     }
 
@@ -320,10 +321,10 @@ impl Imports {
         found.collect()
     }
 
-    /// Whether something waits to be given back.
+    /// How many wait to be given back.
     #[must_use]
-    pub fn has_idle(&self) -> bool {
-        !self.idle.is_empty()
+    pub const fn idle(&self) -> usize {
+        self.idle.len()
     }
 
     /// How many of the peer's rights this process has.

@@ -86,7 +86,7 @@ const DEPUTY: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 44] = [
+pub(super) const KINDS: [Kind; 45] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -246,6 +246,15 @@ pub(super) const KINDS: [Kind; 44] = [
         program: "unread.py",
         words: &["kept"],
         time: Duration::from_millis(3000),
+        ..PLAIN
+    },
+    Kind {
+        name: "names",
+        what: "rights by ever new names, which the server drops, and the peer reads nothing of it",
+        program: "names.py",
+        time: Duration::from_millis(3000),
+        // Names that the peer is to be told of, as many as its user may leave unread.
+        grows_mib: 16,
         ..PLAIN
     },
     Kind {

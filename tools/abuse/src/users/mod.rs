@@ -57,13 +57,14 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 20] = [
+const PROGRAMS: [(&str, &str); 21] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
         "listener.py",
         include_str!("../../../../attackers/listener.py"),
     ),
+    ("names.py", include_str!("../../../../attackers/names.py")),
     ("unread.py", include_str!("../../../../attackers/unread.py")),
     (
         "unclaimed.py",
