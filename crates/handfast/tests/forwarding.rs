@@ -11,6 +11,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "last" => last(arguments[0]),
         "middle" => middle(arguments[0], arguments[1]),
+        "middle that leaves" => middle_that_leaves(arguments[0], arguments[1]),
         "phoenix" => phoenix(arguments[0]),
         "late last" => late_last(arguments[0]),
         "impatient" => impatient(arguments[0], arguments[1]),
@@ -72,6 +73,20 @@ fn middle(name: &str, to: &str) {
             failed.request.reply(answer.as_bytes()).unwrap();
         }
     }
+}
+
+/// Passes a call on and drops its port.
+fn middle_that_leaves(name: &str, to: &str) {
+    let port = handfast::bind(name).unwrap();
+    let to = handfast::connect(to).unwrap();
+    common::say("ready");
+    let mut request = port.receive().unwrap();
+    let message = request.take_message();
+    request.forward(&to, &message).unwrap();
+    let _ = common::told();
+    drop(port);
+    common::say("dropped");
+    while common::told().is_some() {}
 }
 
 /// A chain of servers, the first of which passes calls on to the second, and so on.
@@ -208,6 +223,31 @@ fn without_a_path_the_reply_comes_by_the_vine() {
     }
     assert!(count(&first, "vines") >= 200);
     assert_eq!(call(&first, "mine"), "mine");
+}
+
+/// The answer of such a call comes by the process that passed it on, which its caller knows by nothing but its port.
+#[test]
+fn a_call_that_was_passed_on_without_a_path_outlives_the_port_it_was_made_to() {
+    let names = ["left-last", "left-middle"].map(common::name);
+    let last = common::start("late last", &[&names[0]]);
+    last.expect("ready");
+    let mut middle = common::start_with("middle that leaves", &[&names[1], &names[0]], |command| {
+        command.env("HANDFAST_INTRODUCTIONS", "vine");
+    });
+    middle.expect("ready");
+    let right = handfast::connect(&names[1]).unwrap();
+    let held = right.try_call(b"hold").unwrap();
+    last.expect("held");
+    middle.tell("leave");
+    middle.expect("dropped");
+    assert!(common::within_patience(
+        || right.try_call(b"").map(drop) == Err(SendError::Gone(Gone::Port))
+    ));
+    let held = held.try_wait().map(drop).unwrap_err();
+    let last = handfast::connect(&names[0]).unwrap();
+    let _ = last.call(b"answer").unwrap();
+    assert_eq!(&*held.wait().unwrap(), b"late");
+    middle.finish();
 }
 
 #[test]

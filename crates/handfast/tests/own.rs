@@ -237,16 +237,28 @@ fn what_is_dropped_first_does_not_matter() {
 }
 
 #[test]
-fn a_call_under_way_ends_with_its_port() {
-    let port = handfast::anonymous().unwrap();
-    let right = port.mint(1).connect().unwrap();
-    std::thread::scope(|scope| {
-        let calling = scope.spawn(|| right.call(b"held").map(drop));
-        let held = port.receive().unwrap();
-        drop(port);
-        assert_eq!(calling.join().unwrap(), Err(SendError::Gone(Gone::Port)));
-        drop(held);
-    });
+fn a_request_that_was_received_outlives_its_port() {
+    for is_answered in [true, false] {
+        let port = handfast::anonymous().unwrap();
+        let right = port.mint(1).connect().unwrap();
+        std::thread::scope(|scope| {
+            let calling = scope.spawn(|| right.call(b"held").map(|reply| reply.to_vec()));
+            let held = port.receive().unwrap();
+            let waiting = right.try_call(b"not received").unwrap();
+            drop(port);
+            let gone = Err(SendError::Gone(Gone::Port));
+            assert_eq!(waiting.wait().map(drop), gone);
+            assert_eq!(right.call(b"late").map(drop), gone);
+            if is_answered {
+                held.reply(b"answered").unwrap();
+                assert_eq!(calling.join().unwrap().unwrap(), b"answered");
+            } else {
+                drop(held);
+                let dropped = calling.join().unwrap();
+                assert_eq!(dropped, Err(SendError::Gone(Gone::Reply)));
+            }
+        });
+    }
 }
 
 #[test]

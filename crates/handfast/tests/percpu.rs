@@ -10,12 +10,14 @@ use handfast_sys::cpu;
 use served::{NONE, handler, pinned, serve, settle, where_handled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 #[test]
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "server" => served::server(arguments[0], arguments[1]),
         "client" => client(arguments[0]),
+        "fickle client" => fickle_client(arguments[0]),
         "holder" => holder(arguments[0]),
         "before" => before(arguments[0]),
         _ => unreachable!(),
@@ -33,6 +35,20 @@ fn client(name: &str) {
         }
         if turn == cpus.len() {
             common::say("calls");
+        }
+    }
+}
+
+/// Connects as soon as the name is there, and waits for its end, again and again.
+fn fickle_client(name: &str) {
+    loop {
+        let Ok(right) = handfast::connect(name) else {
+            std::thread::yield_now();
+            continue;
+        };
+        while right.call(b"").is_ok() {
+            // Sleep: the time between two calls of a client.
+            std::thread::sleep(Duration::from_millis(5));
         }
     }
 }
@@ -112,7 +128,7 @@ fn a_message_that_comes_while_a_worker_ends_is_handled() {
             // About as long as a worker stays.
             let pause_us = 99_000 + random.below(2_000);
             // Sleep: about as long as a worker stays.
-            std::thread::sleep(std::time::Duration::from_micros(pause_us));
+            std::thread::sleep(Duration::from_micros(pause_us));
             assert_eq!(where_handled(&right).unwrap(), [on; 2]);
         }
     });
@@ -350,7 +366,7 @@ fn a_worker_that_is_held_up_holds_up_its_cpu_alone() {
     pinned(first, || {
         settle(&right, first);
         let held = right.try_call(b"hold").unwrap();
-        let short = std::time::Duration::from_millis(50);
+        let short = Duration::from_millis(50);
         assert_eq!(
             right.call_timeout(b"x", short).unwrap_err(),
             SendError::TimedOut
@@ -475,4 +491,46 @@ fn a_forked_child_has_no_right_to_a_port_of_every_cpu_that_its_parent_has_used()
         assert_eq!(status, 0);
     });
     server.finish();
+}
+
+#[test]
+fn a_request_that_was_received_on_any_cpu_outlives_its_port() {
+    let _alone = common::alone();
+    let name = common::name("outlived");
+    // Callers of the port have to be told one after the other.
+    let clients: Vec<_> = (0..4)
+        .map(|_| common::start("fickle client", &[&name]))
+        .collect();
+    for round in 0..40 {
+        let (hands_on, held) = std::sync::mpsc::channel();
+        let hands_on = std::sync::Mutex::new(hands_on);
+        let port = handfast::bind(&name).unwrap();
+        let server = port.serve_per_cpu(move |waiter, request| {
+            if request.bytes() != b"held" {
+                let _ = waiter.reply(request, b"");
+                return;
+            }
+            hands_on.lock().unwrap().send(request).unwrap();
+            // Sleep: stands for work, which goes on when the port is dropped.
+            std::thread::sleep(Duration::from_millis(3));
+        });
+        let server = server.unwrap();
+        let right = handfast::connect(&name).unwrap();
+        let cpus = cpu::allowed();
+        std::thread::scope(|scope| {
+            let right = &right;
+            let calling = scope.spawn(move || {
+                cpu::pin(&[cpus[round % cpus.len()]]).unwrap();
+                for _ in 0..round {
+                    let _ = right.call(b"").unwrap();
+                }
+                right.call(b"held").map(drop)
+            });
+            let request = held.recv_timeout(PATIENCE).unwrap();
+            drop(server);
+            request.reply(b"").unwrap();
+            assert_eq!(calling.join().unwrap(), Ok(()), "round {round}");
+        });
+    }
+    drop(clients);
 }

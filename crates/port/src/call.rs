@@ -8,12 +8,12 @@ use crate::elsewhere::HOPES;
 use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::guest;
 use crate::link::Link;
+use crate::link::lanes::Sent;
 use crate::message::Whom;
 use crate::message::{Message, ReplySink};
 use crate::origin::Origin;
 use crate::send::SendRight;
-use crate::slots::SlotState;
-use crate::slots::Ticket;
+use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -137,7 +137,7 @@ impl<'a> Call<'a> {
             }
             return taken.map(|taken| taken.map(|_| message));
         }
-        let failure = self.right.failure_of_calls()?;
+        let failure = self.failure()?;
         // The last thing a peer does may be to answer, or to pass the call on.
         match self.is_answered() {
             true => self.try_take(),
@@ -145,11 +145,23 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// The reason why no answer comes any more, if so. A request that was received before its port ended is still
+    /// answered, or dropped.
+    #[cold]
+    fn failure(&self) -> Option<SendError> {
+        let failure = self.right.failure_of_calls()?;
+        let lane = self.ticket.index / SLOTS_PER_LANE;
+        let link = self.right.link();
+        let is_held =
+            failure == SendError::Gone(Gone::Port) && link.is_taken(lane, Sent::Call(self.ticket));
+        (!is_held).then_some(failure)
+    }
+
     /// Whether [`Self::try_take`] may find something.
     pub(crate) fn is_due(&self) -> bool {
         match &self.moved {
             Some(moved) => moved.is_answered() || moved.failure().is_some(),
-            None => self.is_answered() || self.right.failure_of_calls().is_some(),
+            None => self.is_answered() || self.failure().is_some(),
         }
     }
 
@@ -263,7 +275,7 @@ impl<'a> Call<'a> {
             // Before the failure is read: trouble that comes after must be seen.
             // Acquire: pairs with the addition in `disturb`.
             self.trouble = right.link().trouble.load(Ordering::Acquire);
-            if let Some(failure) = right.failure_of_calls() {
+            if let Some(failure) = self.failure() {
                 // The last thing a peer does may be to pass the call on.
                 if self.is_answered() {
                     continue;

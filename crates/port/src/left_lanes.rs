@@ -18,7 +18,7 @@ pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
         match port.at.try_lock() {
             Some(mut poller) => {
                 poller.take_dead(link);
-                poller.publish_heads(link);
+                poller.publish_heads(Some(link));
                 port.at.leave(poller);
             }
             None => all = false,

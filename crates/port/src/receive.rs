@@ -27,8 +27,9 @@ use std::time::Instant;
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
-/// Dropping it unbinds the name; calls in flight end with
-/// [`Gone::Port`](crate::error::Gone::Port) at their callers.
+/// Dropping it unbinds the name. Calls that it has not received end with [`Gone::Port`](crate::error::Gone::Port) at their
+/// callers. A [`Request`](crate::Request) that was received, or passed on, is answered as before; dropped, it ends its
+/// call with [`Gone::Reply`](crate::error::Gone::Reply).
 ///
 /// There is one for each port:
 ///
@@ -452,6 +453,8 @@ impl Drop for ReceiveRight {
             bound.remove_file();
             bound.deafen(process, self.port.receiver);
         }
+        // Callers of requests that were received wait on.
+        crate::guest::later(|| self.port.at.lock().publish_heads(None));
         // First the peers are told, so that no new call waits; then the waiting calls end.
         if !self.is_quiet {
             link_life::tell_closing(process, &self.port);

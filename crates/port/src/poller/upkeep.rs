@@ -375,12 +375,13 @@ impl Poller {
                 .is_ok_and(|(header, _)| is_handle(header.port) && is_dead(header.port))
     }
 
-    /// Says in the lanes of a link what has been taken.
-    pub(crate) fn publish_heads(&mut self, link: &Arc<Link>) {
+    /// Says in the lanes of a link, or of all, what has been taken.
+    pub(crate) fn publish_heads(&mut self, of: Option<&Arc<Link>>) {
+        let is_of = |lane: &Lane| of.is_none_or(|link| Arc::ptr_eq(&lane.link, link));
         let lanes = self.lanes.iter_mut().flatten();
-        for lane in lanes.filter(|lane| Arc::ptr_eq(&lane.link, link)) {
-            if lane.consumer.publish_head(&link.region) {
-                wake_for_room(link, lane.consumer.place());
+        for lane in lanes.filter(|lane| is_of(lane)) {
+            if lane.consumer.publish_head(&lane.link.region) {
+                wake_for_room(&lane.link, lane.consumer.place());
             }
         }
     }
