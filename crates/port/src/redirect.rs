@@ -3,7 +3,7 @@
 //! there.
 
 use crate::door;
-use crate::introduce::claim_freely;
+use crate::introduce::{OF_MOVED, claim_freely};
 use crate::link::held::Held;
 use crate::link::redirects::{Moved, Redirect};
 use crate::link::{Link, Outgoing};
@@ -99,7 +99,7 @@ pub(crate) fn hear_moved(
     name: Handle,
     (port, number, exporter): (u32, u64, [u8; 20]),
 ) -> Result<(), Fault> {
-    if receiver_of(port) >= RECEIVERS {
+    if receiver_of(port) >= RECEIVERS || number & OF_MOVED == 0 {
         return Err(Rule::Introduction.broken());
     }
     if link.is_with(exporter) {

@@ -4,6 +4,7 @@
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{DomainError, SendError};
 use crate::home;
+use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::returns::Own;
 use crate::message::Message;
@@ -141,6 +142,26 @@ impl Relay {
         }
     }
 
+    /// As [`Self::look`], and what there is to pass on. Has the keeper look again soon where the rest of an answer is to come.
+    fn seen(&mut self, process: &Arc<Process>) -> Option<Result<Message, Option<DomainError>>> {
+        match self.look(process) {
+            Seen::Nothing => {
+                if self.piece.is_some() {
+                    process.schedule(Timer::Relays);
+                }
+                None
+            }
+            Seen::Answer(message) => Some(Ok(message)),
+            Seen::Lost(why) => Some(Err(why)),
+        }
+    }
+
+    /// Whether [`Self::look`] may see something.
+    fn is_due(&self) -> bool {
+        let is_cancelled = || self.right.as_ref().is_some_and(ReplyRight::is_cancelled);
+        self.is_answered() || self.awaited.failure().is_some() || is_cancelled()
+    }
+
     fn poison(&self, process: &Process, fault: Fault) -> Seen {
         self.awaited.link().poison(fault);
         process.attention.raise();
@@ -193,16 +214,41 @@ pub(crate) fn end_all(process: &Process) {
     drop(relays);
 }
 
-/// Waits for an answer from here on.
-pub(crate) fn add_relay(process: &Arc<Process>, relay: Relay) {
-    relays(process).waiting.push(relay);
-    // The answer may have come before the keeper knew of the relay.
-    self::relay(process);
+/// Waits for an answer from here on. Looks at no other relay: calls of many users may wait.
+pub(crate) fn add_relay(process: &Arc<Process>, mut relay: Relay) {
+    match relay.seen(process) {
+        Some(answer) => relay.end(answer),
+        None => {
+            let mut relays = relays(process);
+            // Since the look, before the keeper knew of the relay.
+            let is_due = relay.is_due();
+            relays.waiting.push(relay);
+            drop(relays);
+            if is_due {
+                process.attention.raise();
+            }
+        }
+    }
 }
 
 /// Passes on the answers that have come, unless another thread is at it: then that does, or the
 /// keeper.
 pub(crate) fn relay(process: &Arc<Process>) {
+    relay_those(process, |_| true);
+}
+
+/// As [`relay`], of the answers that come by a link, and of the calls whose callers may have given up there.
+pub(crate) fn relay_by(process: &Arc<Process>, link: &Arc<Link>) {
+    let is_by = |of: &Arc<Link>| Arc::ptr_eq(of, link);
+    relay_those(process, |relay| {
+        is_by(relay.awaited.link())
+            || (relay.right.as_ref())
+                .and_then(ReplyRight::link)
+                .is_some_and(is_by)
+    });
+}
+
+fn relay_those(process: &Arc<Process>, is_one: impl Fn(&Relay) -> bool) {
     let mut waiting = {
         let mut relays = relays(process);
         if relays.is_looking {
@@ -215,22 +261,15 @@ pub(crate) fn relay(process: &Arc<Process>) {
     let mut ended = Vec::new();
     let mut place = 0;
     while let Some(relay) = waiting.get_mut(place) {
-        let answer = match relay.look(process) {
-            Seen::Nothing => {
-                place += 1;
-                continue;
-            }
-            Seen::Answer(message) => Ok(message),
-            Seen::Lost(why) => Err(why),
-        };
-        ended.push((waiting.swap_remove(place), answer));
-    }
-    if waiting.iter().any(|relay| relay.piece.is_some()) {
-        process.schedule(Timer::Relays);
+        match is_one(relay).then(|| relay.seen(process)).flatten() {
+            Some(answer) => ended.push((waiting.swap_remove(place), answer)),
+            None => place += 1,
+        }
     }
     let again = {
         let mut relays = relays(process);
-        relays.waiting.append(&mut waiting);
+        waiting.append(&mut relays.waiting);
+        relays.waiting = waiting;
         relays.is_looking = false;
         core::mem::take(&mut relays.again)
     };

@@ -41,6 +41,8 @@ const KNOCKS: u64 = 16;
 const STRANGERS: u64 = 4096;
 /// Numbers of claimed rights, some 100 bytes each.
 const CLAIMS: u64 = 2 << 20;
+/// Calls of other users that were passed on, which the control thread looks at in turn.
+const CALLS: u64 = 8192;
 
 /// See the module text.
 pub(crate) struct Users {
@@ -113,9 +115,10 @@ impl Users {
     }
 
     /// Whether processes of the user may keep a thread waiting for the word of this process: not for a while after one has done so in
-    /// vain.
+    /// vain. For another user than this process's that is so whichever process has: such identities are the user's to make.
     pub(crate) fn is_patient(&self, user: u32, of: Of) -> bool {
-        let until_ns = self.state().impatient.get(&(user, of)).copied();
+        let of = whose(user, of);
+        let until_ns = self.state().impatient.get(&of).copied();
         until_ns.is_none_or(|until_ns| until_ns <= clock::now_ns())
     }
 
@@ -124,7 +127,9 @@ impl Users {
         let mut state = self.state();
         let now_ns = clock::now_ns();
         state.impatient.retain(|_, until_ns| *until_ns > now_ns);
-        state.impatient.insert((user, of), now_ns + IMPATIENT_NS);
+        state
+            .impatient
+            .insert(whose(user, of), now_ns + IMPATIENT_NS);
     }
 
     /// The limit of one user.
@@ -134,6 +139,14 @@ impl Users {
 
     pub(crate) fn is_forked(&self) -> bool {
         self.epoch != process::fork_epoch()
+    }
+}
+
+/// The processes for which patience with this one counts.
+fn whose(user: u32, of: Of) -> (u32, Of) {
+    match user == process::uid() {
+        true => (user, of),
+        false => (user, Of::default()),
     }
 }
 
@@ -164,6 +177,10 @@ fn limit_of(quota: Quota, descriptors: u64) -> Limit {
         },
         Quota::Strangers => Limit::of(STRANGERS),
         Quota::Claims => Limit::of(CLAIMS),
+        Quota::Calls => Limit {
+            per_user: CALLS / 8,
+            ..Limit::of(CALLS)
+        },
     }
 }
 

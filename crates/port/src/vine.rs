@@ -66,6 +66,11 @@ pub(crate) fn of(process: &Process) -> &Vines {
     process.tables.get()
 }
 
+/// Whether the vine of a process has this port.
+pub(crate) fn is_at(process: &Process, port: u32) -> bool {
+    of(process).get().is_some_and(|vine| vine.port.id == port)
+}
+
 /// A process's vine, made when it is first needed.
 #[derive(Default)]
 pub(crate) struct Vines(Mutex<Option<Arc<Vine>>, rank::Vines>);

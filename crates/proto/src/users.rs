@@ -32,10 +32,12 @@ pub enum Quota {
     Strangers,
     /// Numbers by which the user's processes name rights that they have claimed.
     Claims,
+    /// Calls of the user's processes that were passed on and whose answers come by this process.
+    Calls,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
 /// The limits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -194,6 +196,7 @@ const ALL: [Quota; KINDS] = [
     Quota::Threads,
     Quota::Strangers,
     Quota::Claims,
+    Quota::Calls,
 ];
 
 const _: () = {

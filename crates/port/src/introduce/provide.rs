@@ -12,6 +12,7 @@ use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
 use crate::send::SendRight;
+use crate::vine;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::receiver_of;
@@ -230,6 +231,10 @@ fn provide(
     loop {
         let revocations = process.revocations.number();
         let target = match introduce::named(link, process, name, now_ns) {
+            // No port moves there. Rights that became others of this process's own on a peer's word would lead in circles.
+            Named::To(target) if number.1 & OF_MOVED != 0 && vine::is_at(process, target.port) => {
+                return Err(Rule::Introduction.broken());
+            }
             Named::To(target) if introduce::added(process, target) => Ok(target),
             Named::To(_) | Named::Dead => Err(Nothing::Port),
             Named::Revoked => Err(Nothing::Right),

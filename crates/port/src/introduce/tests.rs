@@ -60,7 +60,7 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let moves_on = {
         let (process, link) = (process.clone(), link.clone());
         move || {
-            redirect::hear_moved(&process, &link, word, (port, 1, [1; 20])).unwrap();
+            redirect::hear_moved(&process, &link, word, (port, OF_MOVED | 1, [1; 20])).unwrap();
             assert!(link.is_to_stay(word));
         }
     };

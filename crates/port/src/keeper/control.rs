@@ -140,7 +140,7 @@ impl Keeper {
                 link.wake_answered();
                 process.raise_sets();
                 waits::rung(process, link, receiver.into());
-                relay::relay(process);
+                relay::relay_by(process, link);
             }
             M::ShowCounters => {
                 if !link.show_counters(true) {

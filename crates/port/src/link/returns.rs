@@ -3,8 +3,10 @@
 
 use super::Link;
 use crate::rank;
+use crate::users::Charge;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, PARTY_SENDER, REPLIES, passed_word, slot_of};
+use handfast_proto::users::Quota;
 use handfast_sys::sync::MutexGuard;
 use std::sync::Arc;
 
@@ -194,6 +196,8 @@ pub(crate) struct Own {
     pub(crate) link: Arc<Link>,
     pub(crate) index: u32,
     pub(crate) generation: u32,
+    /// Of another user's call, until its answer has come or is awaited no more.
+    _call: Option<Charge>,
 }
 
 impl Own {
@@ -203,6 +207,11 @@ impl Own {
 
     /// As [`Self::take`], for another user than this process's, if so.
     pub(crate) fn take_for(link: &Arc<Link>, whom: Option<For>) -> Option<Self> {
+        let users = link.socket.users();
+        let call = match whom {
+            Some(For::Call(user)) => Some(users.charge(user, Quota::Calls, 1).ok()?),
+            _ => None,
+        };
         let is_answered =
             |index, generation| Slot::of(link.calls, index).is_answered(&link.region, generation);
         let mut returns = link.returns();
@@ -218,6 +227,7 @@ impl Own {
             link: link.clone(),
             index,
             generation,
+            _call: call,
         })
     }
 

@@ -89,6 +89,9 @@ impl SendRight {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
+            if matches!(waiting, Waiting::Never) && !load.rights.is_empty() {
+                self.check_room(lane, bytes.len())?;
+            }
             if !self.describe(described, load, waiting)? {
                 continue;
             }
@@ -177,6 +180,18 @@ impl SendRight {
             return Err(SendError::Right(RightError::Vine));
         }
         Ok(())
+    }
+
+    /// That there is room before rights are described: their exporters are told of each that is, and that it does not come. A thread
+    /// that waits tries again when there is room; one that does not might try often.
+    #[cold]
+    fn check_room(&self, lane: u32, len_bytes: usize) -> Result<(), SendError> {
+        let has_room = (self.lock(lane).producer).has_room(&self.link.region, len_bytes);
+        match has_room {
+            Ok(false) => Err(SendError::Full),
+            // A fault is found again, and reported, by the post that follows.
+            _ => Ok(()),
+        }
     }
 
     /// Describes the rights of a message, or waits for room for the descriptors that go ahead of it, and returns `false`.
