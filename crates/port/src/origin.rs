@@ -12,13 +12,15 @@ use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
 use handfast_proto::rights::Handle;
-use handfast_sys::clock;
 use handfast_sys::sync::Mutex;
+use handfast_sys::{clock, process};
 use std::sync::{Arc, OnceLock};
 
 /// How long an exporter's word is waited for, if one of its user has kept this process waiting in vain lately: a thread
 /// that answers calls answers others, too.
 const SETTLE_AGAIN_NS: u64 = 500_000;
+/// The same, for the word of another user's process: other users' calls may wait behind it.
+const SETTLE_OTHER_NS: u64 = 10_000_000;
 
 /// How a right has come to this process, as far as that tells what the right is.
 #[derive(Clone, Default)]
@@ -89,7 +91,7 @@ impl Claimed {
 impl Claimed {
     /// Whether it is of this process's parent: the answer comes in memory that is not here.
     fn is_forked(&self) -> bool {
-        self.process.epoch != handfast_sys::process::fork_epoch()
+        self.process.epoch != process::fork_epoch()
     }
 
     /// Whether nothing is sent by the right yet: see [`is_of_others`](crate::introduce::is_of_others).
@@ -135,7 +137,8 @@ impl Origin {
         };
         let (users, user) = (home.socket.users(), home.peer.uid);
         let limit_ns = match users.is_patient(user, home.identity()) {
-            true => SETTLE_NS,
+            true if user == process::uid() => SETTLE_NS,
+            true => SETTLE_OTHER_NS,
             false => SETTLE_AGAIN_NS,
         };
         let until_ns = clock::now_ns() + limit_ns;

@@ -1,5 +1,6 @@
 use super::*;
 use crate::descriptors::tests::link;
+use crate::error::SendError;
 use crate::introduce::provide;
 use crate::link_life;
 use crate::links;
@@ -102,4 +103,64 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     assert!(unclaimed(&link, &process, word).unwrap().is_none());
     assert!(BETWEEN.take().is_none(), "not given back");
     link_life::end_link(&process, &link);
+}
+
+/// Rights would become others of this process's own: in circles, or so many one after the other that a thread's stack is too small.
+#[test]
+fn no_port_moves_to_where_messages_are_passed_on() {
+    let (process, link, _peer) = link();
+    links::list(&process).push(Some(link.clone()));
+    let port = 0x100;
+    link.imports().arrive(1 << 31 | 7, port).unwrap();
+    // Without the bit of numbers by which a moved port is claimed.
+    assert!(redirect::hear_moved(&process, &link, 1 << 31 | 7, (port, 1, [1; 20])).is_err());
+    let vine = crate::vine::of(&process).get_or_start(&process).unwrap();
+    let handle = notice::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
+    let header = Header {
+        kind: Kind::CONTROL,
+        port: handle,
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: 0,
+    };
+    let provides = |number| {
+        let recipient = [9; 20];
+        let said = LaneControl::Provide { number, recipient }.encode();
+        provide::hear_said(&link, &process, (header, &said), Some(0))
+    };
+    assert!(provides(1).is_ok() && provides(OF_MOVED | 1).is_err());
+    link_life::end_link(&process, &link);
+}
+
+/// A sender that does not wait may try again at once. Each time the rights' exporters would be told of a right, and that it does not
+/// come: more than a slow one reads.
+#[test]
+fn rights_are_not_described_for_a_lane_that_is_full() {
+    let (process, exporter, _peer) = link();
+    let (_, to, _other_peer) = link();
+    for link in [&exporter, &to] {
+        links::list(&process).push(Some(link.clone()));
+    }
+    let waiting = process.defaults.waiting;
+    let right = |link: &Arc<Link>, name| {
+        link.imports().arrive(name, 0x100).unwrap();
+        SendRight::of_handle(&process, link.clone(), 0x100, name, waiting)
+    };
+    let (given, right) = (right(&exporter, 1 << 31 | 7), right(&to, 1 << 31 | 8));
+    let told = || -> Vec<u32> {
+        let lanes = exporter.lanes.iter();
+        lanes.map(|lane| lane.lock().producer.position()).collect()
+    };
+    while right.try_send(b"").is_ok() {}
+    let before = told();
+    for _ in 0..10 {
+        let refused = right.with([given.clone().into()]).try_send(b"");
+        assert_eq!(refused.unwrap_err().error, SendError::Full);
+    }
+    assert_eq!(told(), before);
+    drop((given, right));
+    for link in [&exporter, &to] {
+        link_life::end_link(&process, link);
+    }
 }

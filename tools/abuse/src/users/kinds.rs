@@ -86,7 +86,7 @@ const DEPUTY: Kind = Kind {
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 45] = [
+pub(super) const KINDS: [Kind; 48] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -358,6 +358,35 @@ pub(super) const KINDS: [Kind; 45] = [
         words: &["told"],
         time: Duration::from_millis(3000),
         ..PLAIN
+    },
+    Kind {
+        name: "circle",
+        what: "rights that are said to have moved to where the server passes messages on, in a circle",
+        program: "vine.py",
+        words: &["circle"],
+        time: Duration::from_millis(3000),
+        is_quiet: true,
+        ..PLAIN
+    },
+    Kind {
+        name: "homes",
+        what: "rights that are said to have moved to ever new processes, and are given back",
+        program: "vine.py",
+        words: &["homes"],
+        time: Duration::from_millis(3000),
+        // Links of 256 rights that the server keeps.
+        grows_mib: 24,
+        ..PLAIN
+    },
+    Kind {
+        name: "relays",
+        what: "thousands of calls that the server passes on to links that do not answer",
+        program: "vine.py",
+        words: &["relays", "60"],
+        time: Duration::from_millis(1500),
+        is_between: true,
+        grows_mib: 32,
+        ..MANY_LINKS
     },
     Kind {
         name: "deputy-kept",

@@ -57,7 +57,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 21] = [
+const PROGRAMS: [(&str, &str); 22] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
@@ -74,6 +74,7 @@ const PROGRAMS: [(&str, &str); 21] = [
         "strangers.py",
         include_str!("../../../../attackers/strangers.py"),
     ),
+    ("vine.py", include_str!("../../../../attackers/vine.py")),
     ("users.py", include_str!("../../../../attackers/users.py")),
     ("crowds.py", include_str!("../../../../attackers/crowds.py")),
     ("holes.py", include_str!("../../../../attackers/holes.py")),
