@@ -65,7 +65,7 @@ pub(crate) use child::at_start;
 const _: () = assert!(BYTES_MAX == MESSAGE_BYTES_MAX);
 
 /// A port that a domain serves. Dropping it drops the port: calls by other processes that are under way in the domain go on
-/// there, and end as [`Gone::Port`](crate::error::Gone::Port) at their callers.
+/// there, and are answered; others end as [`Gone::Port`](crate::error::Gone::Port) at their callers.
 pub struct Port {
     served: Served,
     domain: Domain,

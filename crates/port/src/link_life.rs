@@ -217,6 +217,8 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
         ports.iter().for_each(|port| port.keep_rung(link));
     }
     take_out(process, link);
+    link.rights.releases.owed.lock().end();
+    link.end_backlog();
     // Rights of these names may have become rights of other links that are gone, and those lead back here.
     let unused = link.imports().end();
     link.drop_moved(unused.into_iter());

@@ -281,4 +281,17 @@ mod tests {
         let next = anonymous().unwrap();
         assert!(next.try_receive().is_err());
     }
+
+    /// A sender whose lanes are all in use asks for what lies there for ports that have gone to be taken.
+    #[test]
+    fn messages_for_a_member_are_not_taken_for_those_of_a_port_that_has_gone() {
+        let server = anonymous().unwrap();
+        let member = server.member().unwrap();
+        let right = member.mint(1).connect().unwrap();
+        right.send(b"to a member").unwrap();
+        let there = right.link().twin().unwrap();
+        crate::left_lanes::say_taken(&there, &server.port().process);
+        let received = server.try_receive().map(|request| request.member());
+        assert_eq!(received.unwrap(), Some(member.key()));
+    }
 }

@@ -31,6 +31,8 @@ pub(crate) struct Relay {
     right: Option<ReplyRight>,
     /// The answer has come, and some of its rights are known later, or by then not at all.
     piece: Option<(Message, u64)>,
+    /// That the caller has given up was passed on.
+    is_given_up: bool,
     /// The right that the call was passed on through may be dropped before the answer comes.
     _held: Option<Held>,
 }
@@ -55,6 +57,7 @@ impl Relay {
             own,
             right: Some(right),
             piece: None,
+            is_given_up: false,
             _held: Some(held),
         }
     }
@@ -67,6 +70,7 @@ impl Relay {
             own,
             right: None,
             piece: None,
+            is_given_up: false,
             _held: None,
         }
     }
@@ -119,6 +123,7 @@ impl Relay {
             let failure = self.awaited.failure();
             if !self.is_answered() {
                 if self.right.as_ref().is_some_and(ReplyRight::is_cancelled) {
+                    self.is_given_up = true;
                     self.awaited.cancel();
                     // A caller that has gone is not kept until the answer comes, perhaps from another user's process.
                     let is_gone =
@@ -159,7 +164,9 @@ impl Relay {
     /// Whether [`Self::look`] may see something.
     fn is_due(&self) -> bool {
         let is_cancelled = || self.right.as_ref().is_some_and(ReplyRight::is_cancelled);
-        self.is_answered() || self.awaited.failure().is_some() || is_cancelled()
+        self.is_answered()
+            || self.awaited.failure().is_some()
+            || !self.is_given_up && is_cancelled()
     }
 
     fn poison(&self, process: &Process, fault: Fault) -> Seen {
@@ -222,10 +229,11 @@ pub(crate) fn add_relay(process: &Arc<Process>, mut relay: Relay) {
             let mut relays = relays(process);
             // Since the look, before the keeper knew of the relay.
             let is_due = relay.is_due();
+            let link = relay.awaited.link().clone();
             relays.waiting.push(relay);
             drop(relays);
             if is_due {
-                process.attention.raise();
+                relay_by(process, &link);
             }
         }
     }

@@ -134,6 +134,8 @@ impl Drop for Served {
             return;
         }
         let port = self.receive.port();
+        // Callers of requests that were received wait on.
+        crate::guest::later(|| port.at.lock().publish_heads(None));
         link_life::tell_closing(&port.process, port);
         let Notice::Dead(number) = STOP else { return };
         (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));
@@ -204,5 +206,52 @@ fn go_on(request: Request, mut on: Next) {
         let _ = request.forward_with(&on.to, on.bytes(), rights);
     } else {
         let _ = on.to.with(rights).send(on.bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    /// Says that it has begun, and answers when it is told to.
+    struct Slow(SyncSender<()>, Mutex<Receiver<()>>);
+
+    impl Serve for Slow {
+        fn serve(&self, _: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
+            self.0.send(()).unwrap();
+            self.1.lock().unwrap().recv().unwrap();
+            reply[0] = 7;
+            Ok(1)
+        }
+
+        fn serve_until(
+            &self,
+            message: Incoming<'_>,
+            reply: &mut [u8],
+            _: u64,
+        ) -> Result<usize, SendError> {
+            self.serve(message, reply)
+        }
+    }
+
+    /// Whether it does depended on whether another worker had said that the call's message was taken.
+    #[test]
+    fn a_call_that_is_under_way_outlives_its_port() {
+        for workers in [1, 2] {
+            let ((begun, begins), (go_on, goes_on)) = (sync_channel(1), sync_channel(1));
+            let receive = crate::anonymous().unwrap();
+            let own = receive.mint(1);
+            let slow = Arc::new(Slow(begun, Mutex::new(goes_on)));
+            let served = Served::start(receive, slow, workers).unwrap();
+            let right = own.connect().unwrap();
+            let call = right.try_call(b"").unwrap();
+            begins.recv().unwrap();
+            drop(served);
+            let call = call.try_wait().expect_err("it is not answered yet");
+            go_on.send(()).unwrap();
+            assert_eq!(&*call.wait().unwrap(), [7], "{workers} workers");
+        }
     }
 }

@@ -15,6 +15,7 @@ use crate::paths;
 use crate::process::token;
 use crate::redirect;
 use crate::relay;
+use crate::unbound;
 use crate::unused;
 use crate::users::Foreign;
 use crate::waits;
@@ -68,6 +69,10 @@ impl Keeper {
         };
         let mut count = 0;
         self.listen_to(&link, (event, turn), &mut count);
+        if count > 0 {
+            // Also where the peer has rung in vain, since all this was unread.
+            relay::relay_by(&self.process, &link);
+        }
         self.spend(uid, turn);
         if let Some(until_ns) = link.heard_enough(count) {
             self.mute(&link, until_ns);
@@ -140,7 +145,6 @@ impl Keeper {
                 link.wake_answered();
                 process.raise_sets();
                 waits::rung(process, link, receiver.into());
-                relay::relay_by(process, link);
             }
             M::ShowCounters => {
                 if !link.show_counters(true) {
@@ -162,6 +166,7 @@ impl Keeper {
                 if left_lanes::say_taken(link, process) {
                     process.schedule(Timer::TakenLanes);
                 }
+                unbound::refuse_all(process, link);
             }
             M::LaneBack { lane } => {
                 link.hear_lane_back(lane)?;

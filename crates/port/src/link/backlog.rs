@@ -239,6 +239,15 @@ impl Link {
         self.backlog().messages.len() >= UNSAID_MAX
     }
 
+    /// The link has ended: nothing is sent any more, however long something holds the link.
+    pub(crate) fn end_backlog(&self) {
+        let mut backlog = self.backlog();
+        backlog.is_over = true;
+        backlog.messages = VecDeque::new();
+        let all = backlog.bytes.amount();
+        backlog.bytes.shrink(all);
+    }
+
     /// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
     pub(crate) fn say_again(&self) -> Result<bool, Fault> {
         let mut backlog = self.backlog();

@@ -33,6 +33,7 @@ impl Releases {
         let owed = Owed {
             rights: VecDeque::new(),
             bytes: nothing,
+            is_over: false,
         };
         Self {
             owed: Mutex::new(owed),
@@ -46,11 +47,15 @@ const RELEASES_MAX: usize = 62;
 /// Bytes of a right that was dropped and that a message uses which its peer has not read, and of one that the peer is to be told of.
 const IDLE_BYTES: u64 = 192;
 const OWED_BYTES: u64 = 16;
+/// The part that is nobody's: a peer that reads has that much before it, whatever others of its user do.
+const FREE_BYTES: u64 = 64 * 1024;
 
 /// Rights that no thread of this process holds, with how often each was received, for a peer that may not read of them.
 pub(crate) struct Owed {
     rights: VecDeque<(Handle, u32)>,
     bytes: Charge,
+    /// The link has ended.
+    is_over: bool,
 }
 
 impl Owed {
@@ -75,9 +80,20 @@ impl Owed {
         true
     }
 
+    /// The link has ended: nobody is told any more, however long something holds the link.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        self.rights = VecDeque::new();
+        self.bytes.shrink(self.bytes.amount());
+    }
+
     /// Charges the peer's user for what the peer leaves unread: these rights, and so many that messages use.
     pub(crate) fn charge(&mut self, idle: usize) -> Result<(), Refused> {
+        if self.is_over {
+            return Ok(());
+        }
         let bytes = idle as u64 * IDLE_BYTES + self.rights.len() as u64 * OWED_BYTES;
+        let bytes = bytes.saturating_sub(FREE_BYTES);
         let before = self.bytes.amount();
         self.bytes.shrink(before.saturating_sub(bytes));
         match bytes.saturating_sub(before) {

@@ -61,6 +61,6 @@ impl Poller {
 }
 
 /// Whether that is a port which shares this receiver.
-fn is_beside(process: &Process, receiver: u32, port: u32) -> bool {
+pub(super) fn is_beside(process: &Process, receiver: u32, port: u32) -> bool {
     is_member(port) && receiver_of(port) == receiver && ports::by_id(process, port).is_some()
 }

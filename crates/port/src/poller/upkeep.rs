@@ -1,6 +1,7 @@
 //! The periodic work of a receiver: quiet lanes, load, waiters, the dead, the end.
 
 use super::bells::Foreigners;
+use super::through::is_beside;
 use super::waiting::Waiting;
 use super::{Lane, Poller, wake_for_room};
 use crate::introduce;
@@ -365,7 +366,9 @@ impl Poller {
             return false;
         };
         let is_dead = |port| match introduce::named(link, &self.process, port, 0) {
-            Named::To(target) => target.port != self.port,
+            Named::To(target) => {
+                target.port != self.port && !is_beside(&self.process, self.receiver, target.port)
+            }
             Named::Dead => true,
             _ => false,
         };
