@@ -341,6 +341,11 @@ pub(crate) fn has_sent(link: &Link, port: &Port) -> bool {
     port.came_from.get() == Some(&link.serial)
 }
 
+/// Whether a port is here that has not moved here.
+pub(crate) fn is_native(process: &Process, port: u32) -> bool {
+    ports::by_id(process, port).is_some_and(|port| port.came_from.get().is_none())
+}
+
 /// New home: makes a port of a receive right that has come.
 pub(crate) fn settle_in(
     process: &Arc<Process>,

@@ -212,16 +212,15 @@ fn go_on(request: Request, mut on: Next) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Mutex;
-    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    use std::sync::Barrier;
 
-    /// Says that it has begun, and answers when it is told to.
-    struct Slow(SyncSender<()>, Mutex<Receiver<()>>);
+    /// Has begun, and answers, when another thread comes to these.
+    struct Slow([Barrier; 2]);
 
     impl Serve for Slow {
         fn serve(&self, _: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError> {
-            self.0.send(()).unwrap();
-            self.1.lock().unwrap().recv().unwrap();
+            self.0[0].wait();
+            self.0[1].wait();
             reply[0] = 7;
             Ok(1)
         }
@@ -240,17 +239,16 @@ mod tests {
     #[test]
     fn a_call_that_is_under_way_outlives_its_port() {
         for workers in [1, 2] {
-            let ((begun, begins), (go_on, goes_on)) = (sync_channel(1), sync_channel(1));
             let receive = crate::anonymous().unwrap();
             let own = receive.mint(1);
-            let slow = Arc::new(Slow(begun, Mutex::new(goes_on)));
-            let served = Served::start(receive, slow, workers).unwrap();
+            let slow = Arc::new(Slow([Barrier::new(2), Barrier::new(2)]));
+            let served = Served::start(receive, slow.clone(), workers).unwrap();
             let right = own.connect().unwrap();
             let call = right.try_call(b"").unwrap();
-            begins.recv().unwrap();
+            slow.0[0].wait();
             drop(served);
             let call = call.try_wait().expect_err("it is not answered yet");
-            go_on.send(()).unwrap();
+            slow.0[1].wait();
             assert_eq!(&*call.wait().unwrap(), [7], "{workers} workers");
         }
     }

@@ -31,10 +31,22 @@ fn start(role: &'static str, what: &str) -> (common::Child, String) {
 
 fn moved(hand: &Hand, name: u32, port: u32, number: u64) -> Vec<u8> {
     let said = message(MOVED, &[name, port]);
+    let number = number | OF_MOVED;
     [&said[..], &number.to_le_bytes(), &hand.process].concat()
 }
 
-const FORGERIES: [Forgery; 19] = [
+/// The bit of numbers by which moved ports are claimed.
+const OF_MOVED: u64 = 1 << 63;
+
+const FORGERIES: [Forgery; 20] = [
+    (
+        "moved-number",
+        |hand| {
+            let said = message(MOVED, &[1 << 31 | 9, 0x100, 1, 0]);
+            assert!(hand.say(&[&said[..], &hand.process].concat()));
+        },
+        Rule::Introduction,
+    ),
     (
         "arrived-empty",
         |hand| assert!(hand.say(&[ARRIVED, 0])),
@@ -203,7 +215,7 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
     hand.send(b"", &[own(7)]);
     hand.settle();
     let to = |process| {
-        let said = message(MOVED, &[1 << 31 | 7, 0x100, 1, 0]);
+        let said = message(MOVED, &[1 << 31 | 7, 0x100, 1, 1 << 31]);
         let process = message(0, &words_of(process));
         [&said[..], &process[2..]].concat()
     };
@@ -213,11 +225,12 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
     let (index, generation, _) = hand.next();
     hand.answer((index, generation), Kind::Message, (b"here", &[]));
     server.expect("Ok(\"here\")");
-    // To the process itself: a process that says that of its own port has lost it, as to any other process.
+    // To the process itself, where it is never provided: a process that says that of its own port has lost it for a minute, as to any
+    // other process.
     assert!(hand.say(&to(hand.peer)));
     hand.settle();
     server.tell("call");
-    server.expect("Err(Gone(Port))");
+    server.expect("Err(TimedOut)");
     assert_eq!(&*honest.call(b"well").unwrap(), b"well");
     assert_eq!(server.said(), None);
     server.finish();

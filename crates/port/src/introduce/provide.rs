@@ -220,6 +220,13 @@ fn own_port(
     }
 }
 
+/// Exporter: whether no port moves there. Rights would become others on the peer's word: those of the vine in circles, and this process's
+/// own, to a port that has not moved here, so that what the peer sends counts as this process's.
+fn moves_nowhere(process: &Process, port: u32, recipient: &[u8; 20]) -> bool {
+    let is_own = recipient[..16] == process.incarnation;
+    vine::is_at(process, port) || is_own && moving::is_native(process, port)
+}
+
 /// Exporter: the peer provides `recipient` with the right of this name.
 fn provide(
     link: &Arc<Link>,
@@ -231,8 +238,9 @@ fn provide(
     loop {
         let revocations = process.revocations.number();
         let target = match introduce::named(link, process, name, now_ns) {
-            // No port moves there. Rights that became others of this process's own on a peer's word would lead in circles.
-            Named::To(target) if number.1 & OF_MOVED != 0 && vine::is_at(process, target.port) => {
+            Named::To(target)
+                if number.1 & OF_MOVED != 0 && moves_nowhere(process, target.port, &recipient) =>
+            {
                 return Err(Rule::Introduction.broken());
             }
             Named::To(target) if introduce::added(process, target) => Ok(target),

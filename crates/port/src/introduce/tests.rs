@@ -107,7 +107,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
 
 /// Rights would become others of this process's own: in circles, or so many one after the other that a thread's stack is too small.
 #[test]
-fn no_port_moves_to_where_messages_are_passed_on() {
+fn no_port_moves_to_where_another_has_been_made() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));
     let port = 0x100;
@@ -115,21 +115,28 @@ fn no_port_moves_to_where_messages_are_passed_on() {
     // Without the bit of numbers by which a moved port is claimed.
     assert!(redirect::hear_moved(&process, &link, 1 << 31 | 7, (port, 1, [1; 20])).is_err());
     let vine = crate::vine::of(&process).get_or_start(&process).unwrap();
-    let handle = notice::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
-    let header = Header {
-        kind: Kind::CONTROL,
-        port: handle,
-        reply: 0,
-        generation: 0,
-        units: 0,
-        cpu: 0,
-    };
-    let provides = |number| {
-        let recipient = [9; 20];
-        let said = LaneControl::Provide { number, recipient }.encode();
-        provide::hear_said(&link, &process, (header, &said), Some(0))
-    };
-    assert!(provides(1).is_ok() && provides(OF_MOVED | 1).is_err());
+    let own = crate::anonymous().unwrap();
+    for port in [&vine.port, own.port()] {
+        let handle = notice::export(&link, port, Target::full(port.id, 5)).unwrap();
+        let header = Header {
+            kind: Kind::CONTROL,
+            port: handle,
+            reply: 0,
+            generation: 0,
+            units: 0,
+            cpu: 0,
+        };
+        let provides = |number, recipient| {
+            let number = number | 1 << 40 | u64::from(port.id);
+            let said = LaneControl::Provide { number, recipient }.encode();
+            provide::hear_said(&link, &process, (header, &said), Some(0))
+        };
+        let mut own = [9; 20];
+        own[..16].copy_from_slice(&process.incarnation);
+        assert!(provides(0, own).is_ok() && provides(OF_MOVED, own).is_err());
+        let is_vine = port.id == vine.port.id;
+        assert_eq!(provides(OF_MOVED, [9; 20]).is_err(), is_vine);
+    }
     link_life::end_link(&process, &link);
 }
 

@@ -165,6 +165,10 @@ impl Home {
         }
         let (named, right) = hub.mint(scene);
         scene.tell(self.number, format_args!("{number} mints {named}"));
+        // An answer that another node passes on is lost there with a right in it that has ended meanwhile.
+        let mut depends = scene.depends.lock().unwrap();
+        depends.insert(of, Some(named));
+        drop(depends);
         let _ = request.reply_with(&bytes(0, named, of), [Right::Own(right)]);
     }
 }
