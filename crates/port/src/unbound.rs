@@ -106,16 +106,6 @@ pub(crate) fn refuse_for(process: &Arc<Process>, receiver: u32) {
     }
 }
 
-/// Keeper: refuses what waits in the lanes of a link for receivers without a port. Their sender has no room, and may have sent it
-/// after [`watch_unbound`] has ended.
-pub(crate) fn refuse_all(process: &Arc<Process>, link: &Arc<Link>) {
-    // No port is bound meanwhile.
-    let _binding = ports::binding(process);
-    for receiver in ports::unbound(process) {
-        refuse_lanes(link, process, receiver);
-    }
-}
-
 fn refuse_lanes(link: &Arc<Link>, process: &Arc<Process>, receiver: u32) {
     if link.is_cut() {
         return;

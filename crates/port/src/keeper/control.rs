@@ -15,7 +15,6 @@ use crate::paths;
 use crate::process::token;
 use crate::redirect;
 use crate::relay;
-use crate::unbound;
 use crate::unused;
 use crate::users::Foreign;
 use crate::waits;
@@ -166,7 +165,6 @@ impl Keeper {
                 if left_lanes::say_taken(link, process) {
                     process.schedule(Timer::TakenLanes);
                 }
-                unbound::refuse_all(process, link);
             }
             M::LaneBack { lane } => {
                 link.hear_lane_back(lane)?;
