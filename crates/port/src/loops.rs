@@ -97,7 +97,7 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
         let parts = Parts {
             region: Region::mapped(mapping),
             calls,
-            peer_bells: map_peer_bells(&place.group().fd, uid)?,
+            peer_bells: map_peer_bells(place.fd(), uid)?,
             peer_index,
             place,
             peer,

@@ -79,7 +79,7 @@ pub(super) fn attempt(
     let known = turn.as_ref().and_then(find);
     let place = ports::reserve(process, peer.uid)?;
     let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
-    let outcome = greet((&hello, path), &socket, &place.group().fd, limit)?;
+    let outcome = greet((&hello, path), &socket, place.fd(), limit)?;
     let (welcome, fds) = match outcome {
         Some((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
         None => return Ok(Attempt::Unanswered),

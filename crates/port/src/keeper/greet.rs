@@ -207,7 +207,7 @@ impl Keeper {
         welcome.link = offer.place.index();
         // The first that the link will give.
         welcome.handle = port.map_or(0, |_| IS_HANDLE);
-        let fds = [offer.region_fd.as_fd(), offer.place.group().fd.as_fd()];
+        let fds = [offer.region_fd.as_fd(), offer.place.fd().as_fd()];
         match pending.socket.send(&welcome.to_bytes(), &fds) {
             Ok(_) => Ok(Answer::Offered(Box::new(offer))),
             // Until others have received theirs: it asks again.

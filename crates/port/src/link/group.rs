@@ -18,7 +18,7 @@ use handfast_sys::OwnedFd;
 use handfast_sys::memory::{Access, Mapping, create_owner_written, create_sealed};
 use handfast_sys::sync::RwLock;
 use handfast_wait::word;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 /// One trust group of this process.
 pub(crate) struct Group {
@@ -27,7 +27,8 @@ pub(crate) struct Group {
     /// Another user's: its processes only read the bells, and ring in their links.
     pub(crate) is_foreign: bool,
     pub(crate) bells: Region,
-    pub(crate) fd: OwnedFd,
+    /// The file of the bells, which links that have ended do not keep.
+    fd: Weak<OwnedFd>,
     /// The counters of this process.
     pub(crate) tally: Arc<Tally>,
     links: RwLock<Vec<Entry>, rank::GroupLinks>,
@@ -43,7 +44,7 @@ enum Entry {
 }
 
 impl Group {
-    fn new(uid: Option<u32>, tally: Arc<Tally>) -> Result<Self, Resource> {
+    fn new(uid: Option<u32>, tally: Arc<Tally>) -> Result<(Self, Arc<OwnedFd>), Resource> {
         const NAME: &str = "handfast bells";
         let os = |call| move |errno| Resource::of(call, errno);
         let is_foreign = uid != Some(handfast_sys::process::uid());
@@ -56,15 +57,17 @@ impl Group {
             let mapping = Mapping::new(&fd, bell::REGION_BYTES, Access::ReadWrite);
             (fd, mapping.map_err(os("mmap"))?)
         };
-        Ok(Self {
+        let fd = Arc::new(fd);
+        let group = Self {
             uid,
             is_foreign,
             bells: Region::mapped(mapping),
-            fd,
+            fd: Arc::downgrade(&fd),
             tally,
             links: RwLock::default(),
             version: AtomicU32::new(0),
-        })
+        };
+        Ok((group, fd))
     }
 
     /// Where receivers sleep, in the bell of `receiver`.
@@ -204,11 +207,17 @@ const GROUPS_MAX: usize = 64;
 
 /// The trust groups of a node. There is always one, of this process's own user, in whose bells a receiver sleeps.
 pub(crate) struct Groups {
-    list: RwLock<Arc<[Arc<Group>]>, rank::Groups>,
+    list: RwLock<List, rank::Groups>,
     /// Changes with the list.
     version: AtomicU32,
     /// The counters of this process.
     tally: Arc<Tally>,
+}
+
+struct List {
+    groups: Arc<[Arc<Group>]>,
+    /// The files of their bells.
+    fds: Vec<Arc<OwnedFd>>,
 }
 
 /// The trust groups of a process, once it has begun.
@@ -234,9 +243,13 @@ pub(crate) fn of(process: &Process) -> &Arc<Groups> {
 
 impl Groups {
     pub(crate) fn new(tally: Arc<Tally>) -> Result<Arc<Self>, Resource> {
-        let own = Group::new(Some(handfast_sys::process::uid()), tally.clone())?;
+        let (own, fd) = Group::new(Some(handfast_sys::process::uid()), tally.clone())?;
+        let list = List {
+            groups: [Arc::new(own)].into(),
+            fds: vec![fd],
+        };
         Ok(Arc::new(Self {
-            list: RwLock::new([Arc::new(own)].into()),
+            list: RwLock::new(list),
             version: AtomicU32::new(0),
             tally,
         }))
@@ -244,7 +257,7 @@ impl Groups {
 
     /// The groups there are.
     pub(crate) fn all(&self) -> Arc<[Arc<Group>]> {
-        self.list.read().clone()
+        self.list.read().groups.clone()
     }
 
     /// A number that changes with the groups.
@@ -254,8 +267,8 @@ impl Groups {
         self.version.load(Ordering::Acquire)
     }
 
-    fn set(&self, list: &mut Arc<[Arc<Group>]>, groups: Arc<[Arc<Group>]>) {
-        *list = groups;
+    fn set(&self, list: &mut List, groups: Arc<[Arc<Group>]>) {
+        list.groups = groups;
         // Release: a thread that sees the number finds the list as it is now, or later.
         self.version.fetch_add(1, Ordering::Release);
     }
@@ -264,30 +277,39 @@ impl Groups {
     /// many users have groups already.
     pub(crate) fn reserve(self: &Arc<Self>, uid: u32) -> Result<Reserved, Resource> {
         let mut list = self.list.write();
-        let own = list.iter().find(|group| group.uid == Some(uid));
-        let is_room = list.iter().filter(|group| group.uid.is_some()).count() < GROUPS_MAX;
+        let own = list.groups.iter().find(|group| group.uid == Some(uid));
+        let is_room = list
+            .groups
+            .iter()
+            .filter(|group| group.uid.is_some())
+            .count()
+            < GROUPS_MAX;
         let is_open_crowd = |group: &&Arc<Group>| group.uid.is_none() && !group.is_full();
         let known = match own {
-            None if !is_room => list.iter().find(is_open_crowd),
+            None if !is_room => list.groups.iter().find(is_open_crowd),
             own => own,
         };
         let group = match known.cloned() {
             Some(group) => group,
             None => {
-                let group = Group::new(is_room.then_some(uid), self.tally.clone())?;
+                let (group, fd) = Group::new(is_room.then_some(uid), self.tally.clone())?;
                 let group = Arc::new(group);
-                let all = list.iter().chain([&group]).cloned().collect();
+                let all = list.groups.iter().chain([&group]).cloned().collect();
                 self.set(&mut list, all);
+                list.fds.push(fd);
                 group
             }
         };
         // Under the lock: a group without any is given back.
         let index = group.reserve()?;
+        let fd = (list.fds.iter()).find(|fd| Arc::as_ptr(fd) == group.fd.as_ptr());
+        let fd = fd.expect("a group of the list").clone();
         drop(list);
         Ok(Reserved {
             groups: self.clone(),
             index: Some(index),
             group,
+            fd,
         })
     }
 
@@ -296,11 +318,12 @@ impl Groups {
     pub(crate) fn free(&self, group: &Arc<Group>, index: u32) {
         group.set(index, None);
         let mut list = self.list.write();
-        let place = list.iter().position(|known| Arc::ptr_eq(known, group));
+        let place = (list.groups.iter()).position(|known| Arc::ptr_eq(known, group));
         if place.is_some_and(|place| place > 0) && group.is_empty() {
-            let others = list.iter().filter(|known| !Arc::ptr_eq(known, group));
+            let others = (list.groups.iter()).filter(|known| !Arc::ptr_eq(known, group));
             let others = others.cloned().collect();
             self.set(&mut list, others);
+            list.fds.retain(|fd| Arc::as_ptr(fd) != group.fd.as_ptr());
         }
     }
 }
@@ -310,9 +333,15 @@ pub(crate) struct Reserved {
     groups: Arc<Groups>,
     group: Arc<Group>,
     index: Option<u32>,
+    fd: Arc<OwnedFd>,
 }
 
 impl Reserved {
+    /// The file of the group's bells.
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
     pub(crate) const fn group(&self) -> &Arc<Group> {
         &self.group
     }
@@ -333,5 +362,23 @@ impl Drop for Reserved {
         if let Some(index) = self.index {
             self.groups.free(&self.group, index);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lifecycle;
+
+    /// A link that was cut, and that a right or a loan holds, kept a descriptor that nobody was charged for.
+    #[test]
+    fn a_group_whose_last_link_has_ended_keeps_no_descriptor() {
+        let process = lifecycle::current().ok().unwrap();
+        let groups = of(&process);
+        let reserved = groups.reserve(3_000_000_127).ok().unwrap();
+        let (group, index) = reserved.take();
+        assert!(group.fd.upgrade().is_some());
+        groups.free(&group, index);
+        assert!(group.fd.upgrade().is_none());
     }
 }
