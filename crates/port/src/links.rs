@@ -16,6 +16,8 @@ struct Links {
     list: Mutex<Vec<Option<Arc<Link>>>, rank::Links>,
     /// Links that have ended, as long as a thread holds them: messages of the dead lie there.
     ended: Mutex<Vec<Weak<Link>>, rank::Ended>,
+    /// See [`asking`].
+    asking: Turns<Peer>,
     /// See [`connecting`].
     connecting: Turns<Peer>,
 }
@@ -32,6 +34,12 @@ pub(crate) fn list(process: &Process) -> MutexGuard<'_, Vec<Option<Arc<Link>>>, 
 /// The links that have ended, also those that no thread holds any more.
 pub(crate) fn ended(process: &Process) -> MutexGuard<'_, Vec<Weak<Link>>, rank::Ended> {
     process.tables.get::<Links>().ended.lock()
+}
+
+/// Peers that threads of this process have a connection with, or wait for one to be accepted, and no link: one thread to each, since a
+/// server has places for few handshakes.
+pub(crate) fn asking(process: &Process) -> &Turns<Peer> {
+    &process.tables.get::<Links>().asking
 }
 
 /// Peers that threads of this process connect to at this moment, one thread to each: two would make two

@@ -10,6 +10,7 @@ use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::per_cpu;
 use crate::ports;
 use crate::process::Process;
+use crate::turns::{Turn, Turns};
 use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
@@ -19,6 +20,7 @@ use handfast_layout::{LAYOUT_VERSION, bell};
 use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, is_sealed};
+use handfast_sys::socket::Peer;
 use handfast_sys::{AsFd, Errno, OwnedFd, shared, socket};
 use std::path::Path;
 use std::sync::Arc;
@@ -69,12 +71,13 @@ pub(super) fn attempt(
     }
     let pidfd = socket::peer_pidfd(&socket).ok();
     let socket = Foreign::new(&process.users, peer.uid, socket);
-    // Only links to a process known to be another one are shared. The turn is kept to the end.
-    let wait = || links::connecting(process).wait_until(peer, limit.deadline_ns);
-    let turn = match links::is_another(peer).then(wait) {
-        Some(None) => return Err(limit.passed(name)),
-        turn => turn.flatten(),
-    };
+    // Only links to a process known to be another one are shared. The turns are kept to the end.
+    let _asking = turn_at(links::asking(process), peer, (name, limit))?;
+    if let Some(told) = until_ready((name, path), &socket, limit)? {
+        return Ok(told);
+    }
+    // Not before: while the server is not ready, which may be long, it can make a link with this process, too.
+    let turn = turn_at(links::connecting(process), peer, (name, limit))?;
     let find = |_| unused::hold_link(process, |link| link.peer == peer);
     let known = turn.as_ref().and_then(find);
     let place = ports::reserve(process, peer.uid)?;
@@ -175,8 +178,47 @@ fn is_concluded(name: &str, socket: &Foreign, limit: Limit) -> Result<bool, Conn
     }
 }
 
-/// Waits until the server is ready, says hello, reads the welcome, turns refusals into errors. `None` when the server ended the
-/// connection without an answer.
+/// A turn of this thread's, where the peer is known to be another process.
+fn turn_at<'a>(
+    turns: &'a Turns<Peer>,
+    peer: Peer,
+    (name, limit): (&str, Limit),
+) -> Result<Option<Turn<'a, Peer>>, ConnectError> {
+    let wait = || turns.wait_until(peer, limit.deadline_ns);
+    match links::is_another(peer).then(wait) {
+        Some(None) => Err(limit.passed(name)),
+        turn => Ok(turn.flatten()),
+    }
+}
+
+/// Waits until the server is ready. Returns what else it says, or that it ended the connection.
+fn until_ready(
+    (name, path): (&str, &Path),
+    socket: &Foreign,
+    limit: Limit,
+) -> Result<Option<Attempt>, ConnectError> {
+    let mut bytes = [0; WELCOME_BYTES + 1];
+    // A server that cannot serve us refuses before it reads.
+    let len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut Vec::new(), limit) {
+        Ok(len) => len,
+        Err(error) => {
+            return unanswered::<()>(error, name, limit).map(|_| Some(Attempt::Unanswered));
+        }
+    };
+    if len == 0 {
+        return Ok(Some(Attempt::Unanswered));
+    }
+    if is_ready(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))? {
+        return Ok(None);
+    }
+    let welcome = read((name, path), &bytes[..len])?;
+    match welcome.status {
+        Status::Crossed => Ok(Some(Attempt::Again)),
+        _ => Err(failed(name, "a welcome before the hello")),
+    }
+}
+
+/// Says hello and reads the welcome. `None` when the server ended the connection without an answer.
 fn greet(
     (hello, path): (&Hello, &Path),
     socket: &Foreign,
@@ -186,36 +228,33 @@ fn greet(
     let name = hello.name.as_str();
     let mut bytes = [0; WELCOME_BYTES + 1];
     let mut fds = Vec::new();
-    // A server that cannot serve us refuses before it reads.
-    let mut len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
+    let told = within(limit, socket, || {
+        socket.send(&hello.to_bytes(), &[bells.as_fd()])
+    });
+    // A server that has refused meanwhile has answered already.
+    if let Err(errno) = told
+        && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
+    {
+        return match errno {
+            Errno::AGAIN => Err(limit.passed(name)),
+            errno => Err(Resource::of("sendmsg", errno).into()),
+        };
+    }
+    let len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
         Ok(len) => len,
         Err(error) => return unanswered(error, name, limit),
     };
-    if len > 0 && is_ready(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))? {
-        let told = within(limit, socket, || {
-            socket.send(&hello.to_bytes(), &[bells.as_fd()])
-        });
-        // A server that has refused meanwhile has answered already.
-        if let Err(errno) = told
-            && !matches!(errno, Errno::PIPE | Errno::CONNRESET)
-        {
-            return match errno {
-                Errno::AGAIN => Err(limit.passed(name)),
-                errno => Err(Resource::of("sendmsg", errno).into()),
-            };
-        }
-        len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut fds, limit) {
-            Ok(len) => len,
-            Err(error) => return unanswered(error, name, limit),
-        };
-    }
     if len == 0 {
         return Ok(None);
     }
-    let welcome =
-        Welcome::parse(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))?;
+    Ok(Some((read((name, path), &bytes[..len])?, fds)))
+}
+
+/// Reads a welcome, and turns refusals into errors.
+fn read((name, path): (&str, &Path), bytes: &[u8]) -> Result<Welcome, ConnectError> {
+    let welcome = Welcome::parse(bytes).map_err(|malformed| misunderstood(name, malformed))?;
     match welcome.status {
-        Status::Linked | Status::Known | Status::Crossed => Ok(Some((welcome, fds))),
+        Status::Linked | Status::Known | Status::Crossed => Ok(welcome),
         Status::Version => Err(ConnectError::Version {
             ours: LAYOUT_VERSION,
             theirs: welcome.version,
