@@ -18,7 +18,7 @@ import sys
 import time
 
 # The layout version that this speaks.
-VERSION = 12
+VERSION = 13
 PAGE = 4096
 
 # Seals of memory files.
@@ -139,11 +139,11 @@ def incarnation(pid=None):
     return struct.pack("<Q", number) + os.urandom(8)
 
 
-def hello(name, identity, link=0, known=False):
+def hello(name, identity, link=0, known=None):
     name = name.encode()
     text = b"handfast" + struct.pack("<IIQ", VERSION, 0, 0) + identity
-    text += struct.pack("<IBBH", link, len(name), int(known), 0) + name
-    return text.ljust(128, b"\0")
+    text += struct.pack("<IBBH", link, len(name), int(known is not None), 0) + name
+    return text.ljust(112, b"\0") + struct.pack("<I", known or 0).ljust(16, b"\0")
 
 
 class Welcome:
@@ -172,7 +172,7 @@ def until_ready(connection):
     text, _ = receive(connection, 256)
     if len(text) == 80:
         raise Refused(Welcome(text).status)
-    if len(text) != 24 or text[:8] != b"handfast":
+    if len(text) != 40 or text[:8] != b"handfast":
         raise ConnectionError(f"not ready: {text!r}")
     version = struct.unpack_from("<I", text, 8)[0]
     if version != VERSION:

@@ -10,7 +10,7 @@ pub fn handshake(bytes: &[u8]) {
     match Hello::parse(bytes) {
         Ok(hello) => {
             assert_eq!(name::check(&hello.name), Ok(()));
-            assert!(hello.link < LINKS);
+            assert!(hello.link < LINKS && hello.known.is_none_or(|known| known < LINKS));
             assert_eq!(hello.to_bytes(), *bytes);
         }
         Err(malformed) => refused(bytes, malformed),

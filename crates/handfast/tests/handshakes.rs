@@ -40,7 +40,7 @@ type Answer = (Vec<u8>, Vec<OwnedFd>);
 
 /// Serves `name` by `answer` until this process ends.
 fn hand_made(name: &str, answer: impl Fn(&[u8]) -> Answer + Send + 'static) {
-    hand_made_saying(name, ready().to_vec(), answer);
+    hand_made_saying(name, ready([1; 16]).to_vec(), answer);
 }
 
 /// As that, of a server that says this before the hello.
@@ -86,7 +86,7 @@ fn of_version_77(mut bytes: Vec<u8>, len: usize) -> Vec<u8> {
 fn versions_that_do_not_fit_are_both_named_on_either_side() {
     for len in LENGTHS {
         let name = common::name(&format!("newer-first-{len}"));
-        let first = of_version_77(ready().to_vec(), len);
+        let first = of_version_77(ready([1; 16]).to_vec(), len);
         hand_made_saying(&name, first, |_| (Vec::new(), Vec::new()));
         let error = handfast::connect(&name).unwrap_err();
         let both = format!("layout version 77 and this program version {LAYOUT_VERSION}");

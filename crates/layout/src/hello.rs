@@ -24,26 +24,27 @@ pub fn process(incarnation: [u8; 16], pid: u32) -> Process {
 pub const MAGIC: [u8; 8] = *b"handfast";
 
 /// Bytes of what the acceptor says first, once it takes descriptors through the connection.
-pub const READY_BYTES: usize = 24;
+pub const READY_BYTES: usize = 40;
 
-/// The acceptor's first statement: that a hello may come.
+/// The acceptor's first statement: that a hello may come, and whose link with the connector that may name.
 #[must_use]
-pub fn ready() -> [u8; READY_BYTES] {
+pub fn ready(incarnation: [u8; 16]) -> [u8; READY_BYTES] {
     let mut bytes = [0; READY_BYTES];
     put(&mut bytes, 0, &MAGIC);
     put(&mut bytes, 8, &LAYOUT_VERSION.to_le_bytes());
     put(&mut bytes, 16, &FEATURES.to_le_bytes());
+    put(&mut bytes, 24, &incarnation);
     bytes
 }
 
-/// Whether the acceptor's first message says that a hello may come; otherwise it is a refusal, a [`Welcome`].
+/// The acceptor's incarnation, if its first message says that a hello may come; otherwise it is a refusal, a [`Welcome`].
 ///
 /// # Errors
 /// [`Malformed`] for what is neither.
-pub fn is_ready(bytes: &[u8]) -> Result<bool, Malformed> {
+pub fn parse_ready(bytes: &[u8]) -> Result<Option<[u8; 16]>, Malformed> {
     match bytes.len() {
-        WELCOME_BYTES => Ok(false),
-        _ => prefix(bytes, READY_BYTES).map(|_| true),
+        WELCOME_BYTES => Ok(None),
+        _ => prefix(bytes, READY_BYTES).map(|_| Some(take(bytes, 24))),
     }
 }
 
@@ -66,8 +67,8 @@ pub struct Hello {
     pub name: String,
     /// Index the acceptor's messages shall ring in the connector's bell region.
     pub link: u32,
-    /// Whether the connector has a link with this process and would use it.
-    pub known: bool,
+    /// The link that the connector has with this process and would use: the index its messages ring in the acceptor's bell region.
+    pub known: Option<u32>,
 }
 
 /// The accepting process's answer. Carries the link region and its bell region when
@@ -161,7 +162,7 @@ fn all_known(bytes: &[u8], known: &[u8]) -> Result<(), Malformed> {
 impl Hello {
     /// A hello of this release.
     #[must_use]
-    pub fn new(incarnation: [u8; 16], name: &str, link: u32, known: bool) -> Self {
+    pub fn new(incarnation: [u8; 16], name: &str, link: u32, known: Option<u32>) -> Self {
         let name = name.to_owned();
         Self {
             version: LAYOUT_VERSION,
@@ -188,8 +189,9 @@ impl Hello {
         let name = self.name.as_bytes();
         assert!(name.len() <= name::NAME_BYTES_MAX, "the name was checked");
         bytes[44] = u8::try_from(name.len()).unwrap_or(0);
-        bytes[45] = u8::from(self.known);
+        bytes[45] = u8::from(self.known.is_some());
         put(&mut bytes, 48, name);
+        put(&mut bytes, 112, &self.known.unwrap_or(0).to_le_bytes());
         bytes
     }
 
@@ -213,10 +215,11 @@ impl Hello {
         if link >= crate::bell::LINKS {
             return Err(Malformed::Field("link index"));
         }
+        let known = u32::from_le_bytes(take(bytes, 112));
         let known = match bytes[45] {
-            0 => false,
-            1 => true,
-            _ => return Err(Malformed::Field("known")),
+            0 => None,
+            1 if known < crate::bell::LINKS => Some(known),
+            _ => return Err(Malformed::Field("known link")),
         };
         let hello = Self {
             version,
@@ -317,7 +320,7 @@ mod tests {
 
     #[test]
     fn handshake_messages_round_trip() {
-        let hello = Hello::new([7; 16], "orders", 3, true);
+        let hello = Hello::new([7; 16], "orders", 3, Some(5));
         assert_eq!(Hello::parse(&hello.to_bytes()), Ok(hello));
         let mut welcome = Welcome::refusal([9; 16], Status::Exhausted, 1024);
         assert_eq!(Welcome::parse(&welcome.to_bytes()), Ok(welcome));
@@ -329,17 +332,35 @@ mod tests {
 
     #[test]
     fn another_version_is_named_whatever_follows_it() {
-        let mut bytes = Hello::new([7; 16], "orders", 3, true).to_bytes().to_vec();
+        let mut bytes = Hello::new([7; 16], "orders", 3, Some(5))
+            .to_bytes()
+            .to_vec();
         bytes[8] = 99;
         bytes.truncate(40);
         assert_eq!(Hello::parse(&bytes), Err(Malformed::Version { theirs: 99 }));
     }
 
     #[test]
+    fn what_is_ready_for_a_hello_says_who_it_is() {
+        assert_eq!(parse_ready(&ready([3; 16])), Ok(Some([3; 16])));
+        let refusal = Welcome::refusal([9; 16], Status::Exhausted, 1);
+        assert_eq!(parse_ready(&refusal.to_bytes()), Ok(None));
+        let short = &ready([3; 16])[..24];
+        assert_eq!(parse_ready(short), Err(Malformed::NotHandfast));
+    }
+
+    #[test]
+    fn a_link_that_there_cannot_be_is_refused() {
+        let mut bytes = Hello::new([7; 16], "orders", 3, Some(5)).to_bytes();
+        bytes[112..116].copy_from_slice(&crate::bell::LINKS.to_le_bytes());
+        assert_eq!(Hello::parse(&bytes), Err(Malformed::Field("known link")));
+    }
+
+    #[test]
     fn what_is_said_where_nothing_is_known_is_refused() {
         let reserved = Err(Malformed::Field("reserved bytes"));
-        for at in [12, 15, 46, 47, 54, 111, 112, 127] {
-            let mut bytes = Hello::new([7; 16], "orders", 3, true).to_bytes();
+        for at in [12, 15, 46, 47, 54, 111, 116, 127] {
+            let mut bytes = Hello::new([7; 16], "orders", 3, Some(5)).to_bytes();
             bytes[at] = 1;
             assert_eq!(Hello::parse(&bytes), reserved, "byte {at}");
         }
@@ -353,7 +374,7 @@ mod tests {
 
     #[test]
     fn no_byte_string_makes_the_parser_panic() {
-        let good = Hello::new([7; 16], "orders", 3, true).to_bytes();
+        let good = Hello::new([7; 16], "orders", 3, Some(5)).to_bytes();
         let welcome = Welcome::refusal([9; 16], Status::Known, 0).to_bytes();
         for at in 0..HELLO_BYTES {
             for value in [0, 1, 0x7f, 0x80, 0xff] {

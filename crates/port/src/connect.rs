@@ -2,7 +2,6 @@
 
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::lifecycle;
-use crate::link::Link;
 use crate::link::held::Held;
 use crate::link_life;
 use crate::options::Options;
@@ -13,7 +12,6 @@ use crate::rendezvous;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
 use crate::turns::Turns;
-use crate::unused;
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::hello::Welcome;
@@ -46,7 +44,8 @@ impl Table for Connecting {
 
 /// The result of one handshake.
 enum Attempt {
-    Linked(Arc<Link>, Welcome),
+    /// The link by which the server has given a right, which is in use.
+    Linked(Held, Welcome),
     /// The link it relied on has ended, or the server is at work on one.
     Again,
     /// The server ended the connection without an answer.
@@ -170,8 +169,7 @@ fn connect_by(
     for attempts in 0.. {
         process.check()?;
         match attempt(process, to, |_| true, limit)? {
-            // The last other right to a shared link may have gone meanwhile, and the link with it.
-            Attempt::Linked(link, welcome) if let Some(_held) = unused::hold(process, &link) => {
+            Attempt::Linked(link, welcome) => {
                 let named = (welcome.handle, welcome.port);
                 let arrived = link.change_imports(|imports| imports.arrive(named.0, named.1));
                 if arrived.is_err() {
@@ -179,12 +177,12 @@ fn connect_by(
                     return Err(failed(name, "no right in the welcome"));
                 }
                 redirect::arrived_moved(&link, process, welcome.handle);
-                let right = SendRight::new(process, link, &welcome, options);
+                let right = SendRight::new(process, link.clone(), &welcome, options);
                 if !right.is_down() {
                     return Ok(right);
                 }
             }
-            Attempt::Linked(..) | Attempt::Again => {}
+            Attempt::Again => {}
             Attempt::Unanswered => unanswered += 1,
         }
         if unanswered > UNANSWERED_MAX {
@@ -219,12 +217,10 @@ pub(crate) fn by_door(
     let mut pause = RETRY_FIRST;
     while !limit.left().is_zero() {
         if let Attempt::Linked(link, _) = attempt(process, (DOOR_NAME, &path), &may_be, limit)? {
-            // As in `connect_by`.
-            match unused::hold(process, &link) {
-                Some(held) if link.is_with(meant) => return Ok(held),
-                Some(_) => return Err(failed(DOOR_NAME, "another process than was meant")),
-                None => {}
-            }
+            return match link.is_with(meant) {
+                true => Ok(link),
+                false => Err(failed(DOOR_NAME, "another process than was meant")),
+            };
         }
         clock::sleep(pause.min(limit.left()));
         pause = (pause * 2).min(RETRY_FIRST * (1 << RETRY_DOUBLINGS));

@@ -87,10 +87,19 @@ enum Undo {
     Leaving(u32),
     /// The right comes again, by this number.
     Again(u64),
+    /// A right to a port of the peer, by its name there, which is not given back meanwhile.
+    Named(Named),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
     /// A loan reserved.
     Lent(u32),
+}
+
+/// A right that a message names to the process of its port.
+struct Named {
+    name: Handle,
+    /// The right itself, where the application has another: its port has moved from here.
+    own: Option<Box<SendRight>>,
 }
 
 impl Undo {
@@ -103,6 +112,7 @@ impl Undo {
             Self::Leaving(token) => moving::stays(&link.process, token),
             Self::Again(number) => again::unsent_again(link, number),
             Self::Lent(loan) => lending::lends_not(link, loan),
+            Self::Named(named) => link.has_written(named.name),
             Self::Introduced(handle, provided) => {
                 give_back::retract(link, &link.process, handle);
                 if let Some(provided) = provided {
@@ -217,8 +227,16 @@ impl Described {
             passed.sent(process, link, reply);
         }
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
+            if let Right::Send(right) = right {
+                right.used_at(link, lane);
+            }
+            if let Undo::Named(named) = undo {
+                // Before the name may be given back: after the use of it.
+                named.own.iter().for_each(|own| own.used_at(link, lane));
+                link.has_written(named.name);
+                *undo = Undo::Nothing;
+            }
             match right {
-                Right::Send(right) => right.used_at(link, lane),
                 Right::Receive(_) => {
                     let right = core::mem::replace(right, Right::Dead);
                     if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
@@ -264,21 +282,7 @@ fn part_of(
         Right::Send(right) if let Some(part) = right.home(link) => {
             return Ok((part, Undo::Nothing));
         }
-        Right::Send(right) if right.best().link().is_loop() => {
-            if right.is_forked() {
-                return Err(RightError::Dead);
-            }
-            return part_of((process, link), &own_of(process, right.best())?, goes_on);
-        }
-        Right::Send(right) if Arc::ptr_eq(right.best().link(), link) => {
-            let right = right.best();
-            if right.is_revoked() {
-                return Err(RightError::Dead);
-            }
-            let handle = right.origin().handle_at_home(right.handle(), link)?;
-            return Ok((Part::OfReceiver { handle }, Undo::Nothing));
-        }
-        Right::Send(right) => return third(process, link, (right.best(), goes_on)),
+        Right::Send(right) => return of_another((process, link), right, goes_on),
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
             let passed = Passed::of(reply, link)?;
@@ -308,10 +312,49 @@ fn part_of(
             return Err(RightError::Dead);
         }
         let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
-        return part_of((process, link), &Right::Send((*right).clone()), goes_on);
+        let right = Box::new((*right).clone());
+        let (part, mut undo) = of_another((process, link), &right, goes_on)?;
+        if let Undo::Named(named) = &mut undo {
+            named.own = Some(right);
+        }
+        return Ok((part, undo));
     }
     let (handle, port) = export_own(link, own)?;
     Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
+}
+
+/// A right to a port of another process, as what it has become by now. That is looked at once: it may become another at any
+/// time.
+fn of_another(
+    (process, link): (&Process, &Arc<Link>),
+    right: &SendRight,
+    goes_on: bool,
+) -> Result<(Part, Undo), RightError> {
+    loop {
+        let best = right.best();
+        if best.link().is_loop() {
+            if right.is_forked() {
+                return Err(RightError::Dead);
+            }
+            return part_of((process, link), &own_of(process, best)?, goes_on);
+        }
+        if !Arc::ptr_eq(best.link(), link) {
+            return third(process, link, (best, goes_on));
+        }
+        if best.is_revoked() {
+            return Err(RightError::Dead);
+        }
+        let handle = best.origin().handle_at_home(best.handle(), link)?;
+        let name = best.handle();
+        if link.imports().writes(name) {
+            let named = Named { name, own: None };
+            return Ok((Part::OfReceiver { handle }, Undo::Named(named)));
+        }
+        // It has become another since, whose name is another: as often as its port moves.
+        if core::ptr::eq(best, right.best()) {
+            return Err(RightError::Dead);
+        }
+    }
 }
 
 /// Names a port that is here to the peer: handle and number.

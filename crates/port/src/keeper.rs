@@ -400,7 +400,7 @@ impl Keeper {
         };
         // Before Linux 6.16 it takes descriptors already.
         let _ = socket::pass_descriptors(&socket, true);
-        if socket::send(&socket, &ready(), &[]).is_ok() {
+        if socket::send(&socket, &ready(self.process.incarnation), &[]).is_ok() {
             self.await_more(Pending {
                 socket,
                 peer,

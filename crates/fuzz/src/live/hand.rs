@@ -7,7 +7,7 @@ use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
 use handfast_layout::control::kind::{COUNTERS, DOOR, DOOR_ASK, SEALED, SHOW_COUNTERS as STAT};
-use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, is_ready};
+use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, parse_ready};
 use handfast_layout::hello::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
 use handfast_layout::part::{IS_HANDLE, receiver_of};
@@ -47,7 +47,7 @@ impl Hand {
         let incarnation = incarnation();
         let socket = knock(&directory().join(NAME));
         let mut bytes = [0; WELCOME_BYTES];
-        let hello = Hello::new(incarnation, NAME, 3, false).to_bytes();
+        let hello = Hello::new(incarnation, NAME, 3, None).to_bytes();
         socket::send(&socket, &hello, &[own_bells.as_fd()]).expect("it is there");
         let (len_bytes, fds) = receive(&socket, &mut bytes).expect("it answers");
         let welcome = Welcome::parse(&bytes[..len_bytes]).expect("a welcome");
@@ -213,8 +213,8 @@ pub(super) fn knock(path: &Path) -> OwnedFd {
     let socket = socket::connect(path, PATIENCE).expect("it listens");
     let mut bytes = [0; WELCOME_BYTES];
     let (len_bytes, _) = receive(&socket, &mut bytes).expect("it says that a hello may come");
-    let is_ready = is_ready(&bytes[..len_bytes]);
-    assert_eq!(is_ready, Ok(true), "what others have left");
+    let ready = parse_ready(&bytes[..len_bytes]);
+    assert!(matches!(ready, Ok(Some(_))), "what others have left");
     socket
 }
 

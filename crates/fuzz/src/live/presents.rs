@@ -84,7 +84,7 @@ impl Session<'_> {
     /// Says hello on a connection of its own. It is answered, whatever comes with it.
     fn greet(&self, fds: &[OwnedFd], behind_bells: bool) {
         let socket = hand::knock(&directory().join(NAME));
-        let hello = Hello::new(hand::incarnation(), NAME, 5, false).to_bytes();
+        let hello = Hello::new(hand::incarnation(), NAME, 5, None).to_bytes();
         let bells = behind_bells.then(|| self.victim.bells.as_fd());
         let fds: Vec<_> = bells.into_iter().chain(borrowed(fds)).collect();
         if socket::send(&socket, &hello, &fds).is_err() {
@@ -101,7 +101,7 @@ impl Session<'_> {
             2 => self.hands[hand].socket.try_clone().expect("a descriptor"),
             _ => hand::knock(&directory().join(NAME)),
         };
-        let hello = Hello::new(hand::incarnation(), NAME, 5, false).to_bytes();
+        let hello = Hello::new(hand::incarnation(), NAME, 5, None).to_bytes();
         let (tell, told) = channel();
         let (bytes, with_bells) = match way % 3 {
             0 => (hello.to_vec(), false),

@@ -64,7 +64,7 @@ fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     socket::set_timeout(&socket, PATIENCE).expect("a socket");
     // Before Linux 6.16 it takes them already.
     let _ = socket::pass_descriptors(&socket, true);
-    socket::send(&socket, &ready(), &[]).expect("it waits");
+    socket::send(&socket, &ready(hand::incarnation()), &[]).expect("it waits");
     let mut bytes = [0; HELLO_BYTES];
     let (len_bytes, mut fds) = hand::receive(&socket, &mut bytes).expect("a hello");
     let hello = Hello::parse(&bytes[..len_bytes]).expect("a hello");

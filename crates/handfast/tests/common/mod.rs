@@ -479,6 +479,6 @@ pub(crate) fn is_ready(socket: &OwnedFd) -> bool {
     let mut bytes = [0; 256];
     let received = handfast_sys::socket::receive(socket, &mut bytes, 0);
     received.is_ok_and(|(len_bytes, _)| {
-        handfast_layout::hello::is_ready(&bytes[..len_bytes]).is_ok_and(|is_ready| is_ready)
+        handfast_layout::hello::parse_ready(&bytes[..len_bytes]).is_ok_and(|ready| ready.is_some())
     })
 }

@@ -356,7 +356,7 @@ fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Wel
     let socket = common::knock(name);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello = Hello::new(incarnation, name, 3, false).to_bytes();
+    let hello = Hello::new(incarnation, name, 3, None).to_bytes();
     let fds = [rustix::fd::AsFd::as_fd(&bells)];
     handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
     let mut bytes = [0; WELCOME_BYTES];

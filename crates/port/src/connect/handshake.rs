@@ -14,7 +14,7 @@ use crate::turns::{Turn, Turns};
 use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, is_ready};
+use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, parse_ready};
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::{LAYOUT_VERSION, bell};
 use handfast_proto::users::Quota;
@@ -73,28 +73,29 @@ pub(super) fn attempt(
     let socket = Foreign::new(&process.users, peer.uid, socket);
     // Only links to a process known to be another one are shared. The turns are kept to the end.
     let _asking = turn_at(links::asking(process), peer, (name, limit))?;
-    if let Some(told) = until_ready((name, path), &socket, limit)? {
-        return Ok(told);
-    }
+    let incarnation = match until_ready((name, path), &socket, limit)? {
+        Ok(incarnation) => incarnation,
+        Err(told) => return Ok(told),
+    };
     // Not before: while the server is not ready, which may be long, it can make a link with this process, too.
     let turn = turn_at(links::connecting(process), peer, (name, limit))?;
-    let find = |_| unused::hold_link(process, |link| link.peer == peer);
-    let known = turn.as_ref().and_then(find);
+    // A process may have several nodes, with an incarnation each.
+    let is_it = |link: &Link| link.peer == peer && link.incarnation == incarnation;
+    let known = turn
+        .as_ref()
+        .and_then(|_| unused::hold_link(process, is_it));
     let place = ports::reserve(process, peer.uid)?;
-    let hello = Hello::new(process.incarnation, name, place.index(), known.is_some());
+    let by = known.as_ref().map(|link| link.peer_index());
+    let hello = Hello::new(process.incarnation, name, place.index(), by);
     let outcome = greet((&hello, path), &socket, place.fd(), limit)?;
     let (welcome, fds) = match outcome {
         Some((welcome, fds)) if welcome.status == Status::Linked => (welcome, fds),
         None => return Ok(Attempt::Unanswered),
         Some((welcome, _)) if welcome.status == Status::Crossed => return Ok(Attempt::Again),
         Some((welcome, _)) => {
-            // The identity is checked: a stranger that repeats another's incarnation is another
-            // process to the kernel. A process may have several nodes, with an incarnation each.
-            let is_it = |link: &Link| link.peer == peer && link.incarnation == welcome.incarnation;
-            let link = known.and_then(|_| unused::hold_link(process, is_it));
-            return Ok(link.map_or(Attempt::Again, |link| {
-                Attempt::Linked(link.clone(), welcome)
-            }));
+            // By the link that the hello has named.
+            let link = known.filter(|_| welcome.incarnation == incarnation);
+            return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)));
         }
     };
     if links::is_borrowed(process, welcome.incarnation, (peer, pidfd.as_ref())) {
@@ -125,7 +126,9 @@ pub(super) fn attempt(
         },
     )?;
     per_cpu::tell_spread(process, &link);
-    Ok(Attempt::Linked(link, welcome))
+    // Another thread may have used it, and let go of it.
+    let held = unused::hold(process, &link);
+    Ok(held.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)))
 }
 
 /// Makes sure that neither side takes pages of the link region away: a thread that touches them then would wait for that.
@@ -191,29 +194,30 @@ fn turn_at<'a>(
     }
 }
 
-/// Waits until the server is ready. Returns what else it says, or that it ended the connection.
+/// Waits until the server is ready, and has said who it is. Or returns what else it says, or that it ended the connection.
 fn until_ready(
     (name, path): (&str, &Path),
     socket: &Foreign,
     limit: Limit,
-) -> Result<Option<Attempt>, ConnectError> {
+) -> Result<Result<[u8; 16], Attempt>, ConnectError> {
     let mut bytes = [0; WELCOME_BYTES + 1];
     // A server that cannot serve us refuses before it reads.
     let len = match hear(socket, (&mut bytes, WELCOME_FDS), &mut Vec::new(), limit) {
         Ok(len) => len,
         Err(error) => {
-            return unanswered::<()>(error, name, limit).map(|_| Some(Attempt::Unanswered));
+            return unanswered::<()>(error, name, limit).map(|_| Err(Attempt::Unanswered));
         }
     };
     if len == 0 {
-        return Ok(Some(Attempt::Unanswered));
+        return Ok(Err(Attempt::Unanswered));
     }
-    if is_ready(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))? {
-        return Ok(None);
+    let ready = parse_ready(&bytes[..len]).map_err(|malformed| misunderstood(name, malformed))?;
+    if let Some(incarnation) = ready {
+        return Ok(Ok(incarnation));
     }
     let welcome = read((name, path), &bytes[..len])?;
     match welcome.status {
-        Status::Crossed => Ok(Some(Attempt::Again)),
+        Status::Crossed => Ok(Err(Attempt::Again)),
         _ => Err(failed(name, "a welcome before the hello")),
     }
 }

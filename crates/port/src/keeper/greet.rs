@@ -170,14 +170,14 @@ impl Keeper {
         // makes a second.
         let mut connecting = links::connecting(&self.process).taken();
         let connects = connecting.iter().any(|to| to.pid == peer.pid);
-        let is_it =
+        let is_theirs =
             |link: &Link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid;
-        let found = unused::hold_any(&self.process, is_it);
-        if let Some(link) = &found
-            && hello.known
-        {
-            return grant_known(process, link, pending);
+        // There may be another one, which one of the two does not use any more.
+        let is_known = |link: &Link| Some(link.index) == hello.known && is_theirs(link);
+        if let Some(link) = unused::hold_any(&self.process, is_known) {
+            return grant_known(process, &link, pending);
         }
+        let found = unused::hold_any(&self.process, is_theirs);
         let is_another = links::is_another(peer);
         if is_another
             && crosses(
@@ -420,10 +420,10 @@ fn crosses(process: &Process, hello: &Hello, connects: bool, found: Option<&Link
     match found {
         // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
         // Told once: it may see us under another user than we were when the link was made.
-        Some(link) if !hello.known && !socket::is_closed(&link.socket) => {
+        Some(link) if !socket::is_closed(&link.socket) => {
             !link.life.crossed.swap(true, Ordering::Relaxed)
         }
         // The link it knows of is ours to come; or has ended, and the peer will hear of that.
-        _ => connects && (hello.known || process.incarnation < hello.incarnation),
+        _ => connects && (hello.known.is_some() || process.incarnation < hello.incarnation),
     }
 }

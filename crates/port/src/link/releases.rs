@@ -117,6 +117,13 @@ impl Link {
         self.drop_moved(core::iter::once(handle));
     }
 
+    /// A message that names a right to a port of the peer has been written, or will not be.
+    pub(crate) fn has_written(&self, name: Handle) {
+        if self.imports().has_written(name) {
+            self.process.schedule(Timer::Releases);
+        }
+    }
+
     /// Messages have used it, the last of them in these lanes.
     #[cold]
     fn dropped_after(&self, handle: Handle, lanes: u32) -> bool {

@@ -25,6 +25,8 @@ struct Held {
     is_revoked: bool,
     /// The rights with this name are others now: it is given back although there are some.
     is_moved: bool,
+    /// Messages that are being written and name it: it is not given back meanwhile.
+    written: u32,
     /// One of the rights is kept for an introducer: by whom, and its number.
     kept: Option<(u32, u64)>,
     /// It is in the list of handles that may be unused.
@@ -163,6 +165,7 @@ impl Imports {
             is_idle: false,
             is_revoked: false,
             is_moved: false,
+            written: 0,
             kept: None,
             is_unused: false,
             uses: Vec::new(),
@@ -189,6 +192,23 @@ impl Imports {
             self.idle.push(handle);
         }
         is_new
+    }
+
+    /// A message that is being written names it, which keeps the name until [`Self::has_written`]. `false`: the rights with this
+    /// name are others.
+    #[must_use]
+    pub fn writes(&mut self, handle: Handle) -> bool {
+        let held = self.held.get_mut(&handle).filter(|held| !held.is_moved);
+        held.map(|held| held.written += 1).is_some()
+    }
+
+    /// The message has been written, or will not be. Returns whether [`Self::give_back`] has something to look at.
+    pub fn has_written(&mut self, handle: Handle) -> bool {
+        let Some(held) = self.held.get_mut(&handle) else {
+            return false;
+        };
+        held.written = held.written.saturating_sub(1);
+        held.written == 0 && held.is_idle
     }
 
     /// A right was copied.
@@ -252,7 +272,7 @@ impl Imports {
                 return false;
             }
             entry.uses.retain(|used| !is_consumed(*used));
-            if !entry.uses.is_empty() {
+            if !entry.uses.is_empty() || entry.written > 0 {
                 return true;
             }
             let received = core::mem::take(&mut entry.received);
@@ -343,6 +363,18 @@ impl Imports {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_name_that_is_being_written_is_not_given_back_when_its_right_becomes_another() {
+        let (mut imports, name) = (Imports::default(), IS_HANDLE | 7);
+        imports.arrive(name, 1).unwrap();
+        assert!(imports.writes(name));
+        assert!(imports.moved(name, &[]));
+        assert_eq!(imports.give_back(|_| true), []);
+        assert!(!imports.writes(name));
+        assert!(imports.has_written(name));
+        assert_eq!(imports.give_back(|_| true), [(name, 1)]);
+    }
 
     #[test]
     fn a_right_that_was_revoked_before_it_comes_is_known_after_a_flood_of_others() {
