@@ -90,7 +90,7 @@ impl Bag {
         }
         let bag = self.clone();
         std::thread::spawn(move || {
-            for _ in 0..bag.below(200) {
+            for _ in 0..bag.below(40) {
                 if let Ok(request) = port.receive_timeout(Duration::from_millis(2)) {
                     bag.answer(request);
                 }

@@ -119,7 +119,7 @@ fn versions_that_do_not_fit_are_both_named_on_either_side() {
     server.expect("ready");
     for len in LENGTHS {
         let socket = common::knock(&name);
-        let hello = Hello::new(common::incarnation(2), &name, 0, false).to_bytes();
+        let hello = Hello::new(common::incarnation(2), &name, 0, None).to_bytes();
         // With whatever that release sends along.
         let fds = [socket.as_fd(); 2];
         socket::send(&socket, &of_version_77(hello.to_vec(), len), &fds).unwrap();
@@ -276,7 +276,7 @@ fn a_server_that_puts_off_for_ever_is_given_up_at_the_limit() {
 fn hello_by_hand(name: &str, incarnation: u8, link: u32) -> (OwnedFd, Status) {
     let socket = common::knock(name);
     let bells = sealed(handfast_layout::bell::REGION_BYTES);
-    let hello = Hello::new(common::incarnation(incarnation), name, link, false).to_bytes();
+    let hello = Hello::new(common::incarnation(incarnation), name, link, None).to_bytes();
     socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
     let (len, fds) = socket::receive(&socket, &mut bytes, 4).unwrap();

@@ -225,7 +225,7 @@ fn garbage_hellos_and_connections_that_say_nothing_keep_nobody_out() {
     let cuts = besiege("garbage", |name, siege| {
         let mut random = Random::seeded("hellos");
         let good =
-            handfast_layout::hello::Hello::new(common::incarnation(7), name, 3, true).to_bytes();
+            handfast_layout::hello::Hello::new(common::incarnation(7), name, 3, Some(3)).to_bytes();
         let mut silent = Vec::new();
         let end = Instant::now() + common::campaign(2);
         while Instant::now() < end {
@@ -306,7 +306,7 @@ fn random_control_messages_disturb_nobody() {
                 common::incarnation(random.next() as u8),
                 name,
                 3,
-                false,
+                None,
             );
             let fds = [rustix::fd::AsFd::as_fd(&bells)];
             handfast_sys::socket::send(&socket, &hello.to_bytes(), &fds).unwrap();

@@ -330,7 +330,7 @@ fn unread(name: &str, number: u32) -> OwnedFd {
     let socket = socket::connect(&common::directory().join(name), TOLD).unwrap();
     if common::is_ready(&socket) {
         let incarnation = common::incarnation(number as u8);
-        let hello = Hello::new(incarnation, name, 3, false).to_bytes();
+        let hello = Hello::new(incarnation, name, 3, None).to_bytes();
         // Its handshake may have given way.
         let _ = socket::send(&socket, &hello, &[bells.as_fd()]);
         let mut answered = [PollFd::new(&socket, PollFlags::IN)];
@@ -496,13 +496,13 @@ fn an_incarnation_that_another_process_has_is_refused_and_keeps_its_owner_out_of
     let socket = common::knock(&owner);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello_bytes = Hello::new(common::incarnation(1), &owner, 3, false).to_bytes();
+    let hello_bytes = Hello::new(common::incarnation(1), &owner, 3, None).to_bytes();
     socket::send(&socket, &hello_bytes, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
     let (len_bytes, _) = socket::receive(&socket, &mut bytes, 2).unwrap();
     let known = Welcome::parse(&bytes[..len_bytes]).unwrap().incarnation;
     let (_other, borrowed) = connection_of_another(&name);
-    let hello_bytes = Hello::new(known, &name, 3, false).to_bytes();
+    let hello_bytes = Hello::new(known, &name, 3, None).to_bytes();
     socket::send(&borrowed, &hello_bytes, &[bells.as_fd()]).unwrap();
     assert_eq!(status(&borrowed), Status::Malformed);
     // The owner comes second.
@@ -539,7 +539,7 @@ fn a_connection_of_a_process_that_has_ended_is_not_linked() {
     maker.kill();
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello_bytes = Hello::new(common::incarnation(1), &name, 3, false).to_bytes();
+    let hello_bytes = Hello::new(common::incarnation(1), &name, 3, None).to_bytes();
     socket::send(&socket, &hello_bytes, &[bells.as_fd()]).unwrap();
     let end = socket::receive(&socket, &mut [0; 256], 2);
     assert!(matches!(end, Ok((0, _)) | Err(_)), "{end:?}");

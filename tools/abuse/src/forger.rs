@@ -6,7 +6,9 @@ use crate::talk;
 use handfast_cli::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
 use handfast_layout::control::kind::SEALED;
-use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, is_ready, ready};
+use handfast_layout::hello::{
+    HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, parse_ready, ready,
+};
 use handfast_layout::link::REGION_BYTES as LINK_BYTES;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, memory, shared, socket};
 use handfast_testing::Random;
@@ -36,8 +38,8 @@ fn knock(name: &str) -> Result<OwnedFd, Errno> {
     let connection = socket::connect(&path(name), CONNECT)?;
     let mut bytes = [0; WELCOME_BYTES];
     let (len_bytes, _) = socket::receive(&connection, &mut bytes, 0)?;
-    match is_ready(&bytes[..len_bytes]) {
-        Ok(true) => Ok(connection),
+    match parse_ready(&bytes[..len_bytes]) {
+        Ok(Some(_)) => Ok(connection),
         _ => Err(Errno::NOBUFS),
     }
 }
@@ -83,7 +85,7 @@ pub(crate) fn hellos(spec: &Spec) -> Outcome {
             std::thread::sleep(Duration::from_millis(1));
             continue;
         };
-        let known = random.below(4) == 0;
+        let known = (random.below(4) == 0).then(|| random.below(1100) as u32);
         let link = random.below(1100) as u32;
         let mut bytes = Hello::new(identity(&mut random), name, link, known)
             .to_bytes()
@@ -136,7 +138,7 @@ pub(crate) fn fake_server(spec: &Spec) -> Outcome {
         socket::set_nonblocking(&connection, false)?;
         socket::set_timeout(&connection, CONNECT)?;
         let _ = socket::pass_descriptors(&connection, true);
-        let _ = socket::send(&connection, &ready(), &[]);
+        let _ = socket::send(&connection, &ready(identity(&mut random)), &[]);
         let mut hello = [0; 2 * HELLO_BYTES];
         let _ = socket::receive(&connection, &mut hello, 4);
         let mut bytes = Welcome::refusal(identity(&mut random), Status::Linked, 0).to_bytes();
@@ -167,7 +169,7 @@ pub(crate) fn fake_server(spec: &Spec) -> Outcome {
 fn link(name: &str, random: &mut Random) -> Result<OwnedFd, Errno> {
     let connection = knock(name)?;
     let bells = memory::create_sealed("handfast abuse", BELLS_BYTES)?;
-    let hello = Hello::new(identity(random), name, random.below(1024) as u32, false);
+    let hello = Hello::new(identity(random), name, random.below(1024) as u32, None);
     socket::send(&connection, &hello.to_bytes(), &[bells.as_fd()])?;
     let mut bytes = [0; WELCOME_BYTES];
     let (len_bytes, files) = socket::receive(&connection, &mut bytes, 3)?;

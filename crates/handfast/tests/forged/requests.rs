@@ -127,7 +127,7 @@ fn link_by_hand(name: &str, number: u8) -> rustix::fd::OwnedFd {
     let socket = common::knock(name);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello = Hello::new(common::incarnation(number), name, 3, false).to_bytes();
+    let hello = Hello::new(common::incarnation(number), name, 3, None).to_bytes();
     let fds = [rustix::fd::AsFd::as_fd(&bells)];
     handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
     let mut bytes = [0; WELCOME_BYTES];

@@ -179,7 +179,7 @@ impl Hand {
         let bells = handfast_layout::bell::REGION_BYTES;
         let own = handfast_sys::memory::create_sealed("fake", bells).unwrap();
         let incarnation = common::incarnation(number);
-        let hello = Hello::new(incarnation, name, INDEX, false).to_bytes();
+        let hello = Hello::new(incarnation, name, INDEX, None).to_bytes();
         let mut linked = None;
         // Refused while what others had is on its way back.
         assert!(common::within_patience(|| {

@@ -47,7 +47,7 @@ fn done(what: &str) {
 /// Says hello by hand, with these descriptors.
 fn hello(name: &str, incarnation: [u8; 16], fds: Vec<OwnedFd>) -> OwnedFd {
     let socket = common::knock(name);
-    let hello = Hello::new(incarnation, name, 3, false).to_bytes();
+    let hello = Hello::new(incarnation, name, 3, None).to_bytes();
     let borrowed: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
     socket::send(&socket, &hello, &borrowed).unwrap();
     close(fds);

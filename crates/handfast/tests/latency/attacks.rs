@@ -332,7 +332,7 @@ pub(crate) fn unsealed(name: &str) {
     let socket = common::knock(name);
     let len_bytes = handfast_layout::bell::REGION_BYTES;
     let (bells, _) = memory::create_owner_written("fake", len_bytes).unwrap();
-    let hello = Hello::new(common::incarnation(7), name, 3, false).to_bytes();
+    let hello = Hello::new(common::incarnation(7), name, 3, None).to_bytes();
     socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
     let (_, fds) = socket::receive(&socket, &mut bytes, 2).unwrap();

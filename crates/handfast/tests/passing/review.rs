@@ -353,10 +353,19 @@ fn a_replier_that_is_killed_leaves_nothing_at_a_caller_that_rests() {
 
 /// A link made by hand as the process of an incarnation: its socket, and its welcome.
 fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Welcome) {
+    say_hello(name, incarnation, None)
+}
+
+/// As [`link_by_hand`], of a process that has that link already.
+fn say_hello(
+    name: &str,
+    incarnation: [u8; 16],
+    known: Option<u32>,
+) -> (std::os::fd::OwnedFd, Welcome) {
     let socket = common::knock(name);
     let bells = handfast_layout::bell::REGION_BYTES;
     let bells = handfast_sys::memory::create_sealed("fake", bells).unwrap();
-    let hello = Hello::new(incarnation, name, 3, None).to_bytes();
+    let hello = Hello::new(incarnation, name, 3, known).to_bytes();
     let fds = [rustix::fd::AsFd::as_fd(&bells)];
     handfast_sys::socket::send(&socket, &hello, &fds).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
@@ -366,6 +375,33 @@ fn link_by_hand(name: &str, incarnation: [u8; 16]) -> (std::os::fd::OwnedFd, Wel
     }
     let welcome = Welcome::parse(&bytes[..len_bytes]).unwrap();
     (socket, welcome)
+}
+
+#[test]
+fn a_right_comes_by_the_link_that_the_hello_names_and_by_no_other() {
+    use handfast_layout::hello::Status;
+    let name = common::name("named-link");
+    let server = common::start("last", &[&name]);
+    server.expect("ready");
+    let (links, by) = (common::incarnation(7), |known| {
+        say_hello(&name, common::incarnation(7), known)
+    });
+    let (_one, first) = link_by_hand(&name, links);
+    assert_eq!(first.status, Status::Linked);
+    let known = by(Some(first.link)).1;
+    assert_eq!(
+        (known.status, known.handle),
+        (Status::Known, first.handle),
+        "the same right, again"
+    );
+    // One that there is not, beside one that there is: the connector looks again, once.
+    let other = first.link + 9;
+    assert_eq!(by(Some(other)).1.status, Status::Crossed);
+    let (_two, second) = by(Some(other));
+    assert_eq!(second.status, Status::Linked);
+    for link in [first, second] {
+        assert_eq!(by(Some(link.link)).1.status, Status::Known);
+    }
 }
 
 #[test]
