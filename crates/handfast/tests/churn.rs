@@ -182,7 +182,14 @@ fn act(bag: &Arc<Bag>, others: &[&str]) {
             drop(rights);
             drop(dropped);
         }
-        3..=5 => {
+        3 => {
+            if let Some(right) = bag.sender()
+                && let Ok(fewer) = right.attenuate(1)
+            {
+                bag.keep(fewer.into());
+            }
+        }
+        4..=5 => {
             if let Some(to) = bag.sender() {
                 let _ = to.with(bag.some()).send_timeout(b"told", CALL);
             }
@@ -233,6 +240,12 @@ fn honest_processes_that_are_killed_at_any_moment_break_no_rule() {
         }
         let victim = random.below(MEMBERS as u64) as usize;
         members[victim].kill();
+        cuts.extend(
+            members[victim]
+                .rest()
+                .into_iter()
+                .map(|line| (victim, line)),
+        );
         members[victim] = start(victim, &mut random);
     }
     assert!(cuts.is_empty(), "{cuts:?}");

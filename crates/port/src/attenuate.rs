@@ -34,21 +34,32 @@ impl SendRight {
             return Err(SendError::Misuse(Misuse::Forked));
         }
         self.await_word(Waiting::Always);
-        let this = self.best();
-        if let Some(failure) = this.link().failure(this.port()) {
+        loop {
+            let this = self.best();
+            match this.attenuate_now(mask) {
+                // It has become another meanwhile.
+                Err(SendError::Full) if !core::ptr::eq(this, self.best()) => {}
+                attenuated => return attenuated,
+            }
+        }
+    }
+
+    /// As [`Self::attenuate`], of a right that may become another by that.
+    fn attenuate_now(&self, mask: u16) -> Result<Self, SendError> {
+        if let Some(failure) = self.link().failure(self.port()) {
             return Err(failure);
         }
-        if this.is_held() {
+        if self.is_held() {
             // Its port has moved on the word of another user, and the new home has not confirmed that.
             return Err(SendError::Full);
         }
-        if this.is_revoked() {
+        if self.is_revoked() {
             return Err(SendError::Gone(Gone::Right));
         }
-        if matches!(this.origin(), Origin::Vine(_)) {
+        if matches!(self.origin(), Origin::Vine(_)) {
             return Err(SendError::Right(RightError::Indirect));
         }
-        if let Some(by) = this.shortcut() {
+        if let Some(by) = self.shortcut() {
             // This process knows itself which permissions those are.
             let right = by.own().attenuate(mask).connect();
             return right.map_err(|error| match error {
@@ -58,16 +69,11 @@ impl SendRight {
             });
         }
         let mut lane_wait = LaneWait::default();
-        while this.link().lane(this.receiver()).is_none() {
-            lane_wait.wait(this, Waiting::Always)?;
+        while self.link().lane(self.receiver()).is_none() {
+            lane_wait.wait(self, Waiting::Always)?;
         }
-        let by = (this.handle(), this.port());
         let said = |word| LaneControl::Attenuate { word, mask };
-        let right = claim_by(this.process(), this.link(), by, said).ok_or(SendError::Full)?;
-        if let Some(lane) = this.link().lane(this.receiver()) {
-            this.uses(lane);
-        }
-        Ok(right)
+        claim_by(self.process(), self, said).ok_or(SendError::Full)
     }
 }
 

@@ -58,6 +58,12 @@ pub(crate) fn next_serial() -> u32 {
 /// the parent's links by number.
 static NEXT_SERIAL: AtomicU32 = AtomicU32::new(0);
 
+/// The next link has the number that the first one had: runs of one seed choose alike by it.
+#[cfg(all(test, feature = "simulation"))]
+pub(crate) fn restart_serials() {
+    NEXT_SERIAL.store(0, Ordering::Relaxed);
+}
+
 /// The links that have not ended.
 pub(crate) fn live(process: &Process) -> Vec<Arc<Link>> {
     list(process).iter().flatten().cloned().collect()

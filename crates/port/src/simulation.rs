@@ -171,6 +171,7 @@ fn run(seed: u64) -> (u64, u64) {
         eprintln!("HANDFAST_SEED={seed}");
     }
     let world = World::enter(seed, TURNS_MAX);
+    crate::links::restart_serials();
     let lost = |name| number(name).unwrap_or_default();
     world.lose(lost("HANDFAST_LOSE_WAKES"), lost("HANDFAST_LOSE_MESSAGES"));
     let nodes = 2 + random(4) as u32;

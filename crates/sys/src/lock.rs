@@ -45,6 +45,13 @@ pub fn thread_number() -> u32 {
     }
 }
 
+/// As the first thread of a process that asks. Other threads that have numbers have ended.
+#[cfg(feature = "simulation")]
+pub(crate) fn restart_numbers() {
+    NEXT.store(2, Ordering::Relaxed);
+    OWN.set(1);
+}
+
 /// Gives this thread, which has not asked yet, a number that [`APART`] divides, as no other thread's.
 pub fn number_apart() {
     // Relaxed: a number. `APART` divides one of so many in a row.

@@ -26,7 +26,8 @@ pub(crate) fn claim(
     }
     let lane = link.lane_to_claim(receiver, by.serial.into())?;
     let at = (lane, receiver);
-    claim_as(process, link, (port, 0, at, None), claim_of(by, number))
+    let said = claim_of(by, number);
+    claim_as(process, link, (port, 0, at, None), said, || true)
 }
 
 /// As [`claim`], of a right that is used here, or to a port that has moved: for that any lane may be taken.
@@ -42,7 +43,8 @@ pub(crate) fn claim_freely(
     // The keeper asks, for other threads.
     let receiver = receiver_of(port);
     let at = (link.any_lane(receiver)?, receiver);
-    claim_as(process, link, (port, 0, at, None), claim_of(by, number))
+    let said = claim_of(by, number);
+    claim_as(process, link, (port, 0, at, None), said, || true)
 }
 
 /// As [`claim`], on the word of another user.
@@ -54,12 +56,8 @@ fn claim_on_word(
 ) -> Option<SendRight> {
     let user = by.peer.uid;
     let at = link.lane_to_claim_on_word(receiver_of(port), user)?;
-    claim_as(
-        process,
-        link,
-        (port, 0, at, Some(user)),
-        claim_of(by, number),
-    )
+    let said = claim_of(by, number);
+    claim_as(process, link, (port, 0, at, Some(user)), said, || true)
 }
 
 /// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which an
@@ -93,23 +91,26 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
             permissions,
         }
     };
-    let right = claim_by(process, to.link(), (to.handle(), to.port()), said)?;
-    // Asked for by that one, in the same lane.
-    to.uses_as(&right);
+    let right = claim_by(process, to, said)?;
     right.pin();
     Some(right)
 }
 
-/// As [`claim`]: for statements made by the right `by`.
+/// As [`claim`]: for statements made by the right `by`, if that is not another by then.
 pub(crate) fn claim_by(
     process: &Arc<Process>,
-    link: &Arc<Link>,
-    (by, port): (u32, u32),
+    by: &SendRight,
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
-    let receiver = receiver_of(port);
-    let at = (link.lane(receiver)?, receiver);
-    claim_as(process, link, (port, by, at, None), said)
+    let link = by.link();
+    let at = (link.lane(by.receiver())?, by.receiver());
+    // Behind a mark its name may mean nothing any more.
+    let stays = || !by.has_moved();
+    let named = (by.port(), by.handle(), at, None);
+    let right = claim_as(process, link, named, said, stays)?;
+    // Asked for by that one, in the same lane.
+    by.uses_as(&right);
+    Some(right)
 }
 
 fn claim_as(
@@ -117,6 +118,7 @@ fn claim_as(
     link: &Arc<Link>,
     (port, by, (lane, receiver), of): (u32, u32, (u32, u32), Option<u32>),
     said: impl FnOnce(u32) -> LaneControl,
+    may: impl FnOnce() -> bool,
 ) -> Option<SendRight> {
     let own = Own::take_for(link, of.map(For::Claim)).or_else(|| {
         attenuate::hear_claims(link);
@@ -127,7 +129,7 @@ fn claim_as(
         return None;
     };
     let named = (by, own.word(), own.generation);
-    if provide::say_in_lane(link, (lane, receiver), named, said(word), || true).is_none() {
+    if provide::say_in_lane(link, (lane, receiver), named, said(word), may).is_none() {
         link.change_imports(|imports| imports.unclaim(word));
         link.drop_moved(core::iter::once(word));
         own.free();
