@@ -264,7 +264,7 @@ fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fau
         let target = match introduce::named(link, process, handle, 0) {
             Named::To(target) => target,
             Named::Dead | Named::Revoked => return Ok(Right::Dead),
-            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(fault_of(Rule::RightHandle));
             }
         };

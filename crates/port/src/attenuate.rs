@@ -95,7 +95,7 @@ pub(crate) fn attenuated(
             Named::Dead => return Some(Claim::Dead),
             // A receiver has waited for these rights; where the port is gone, none waits.
             Named::NotYet(_) | Named::Unclaimed if !is_bound => return Some(Claim::Dead),
-            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
+            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => return None,
         };
         let Some(port) = ports::by_id(process, target.port) else {
             return Some(Claim::Dead);

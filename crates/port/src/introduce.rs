@@ -52,6 +52,8 @@ pub(crate) enum Named {
     Dead,
     /// A right that was revoked.
     Revoked,
+    /// The peer's right as the old home of this port.
+    Trail(u32),
     /// The right is not known yet: the claimed right has not been provided. Messages wait until then.
     NotYet(u64),
     /// The right has not been claimed yet.
@@ -65,6 +67,7 @@ impl From<Option<Meaning>> for Named {
         match meaning {
             Some(Meaning::To(target)) => Self::To(target),
             Some(Meaning::Revoked) => Self::Revoked,
+            Some(Meaning::Trail(port)) => Self::Trail(port),
             None => Self::Unknown,
         }
     }

@@ -30,7 +30,7 @@ use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::part::{Part, receiver_of};
-use handfast_proto::rights::{Handle, Meaning, Target};
+use handfast_proto::rights::{Handle, Meaning};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::thread;
@@ -336,11 +336,6 @@ pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
     }
 }
 
-/// Whether the peer is where `port` has come from.
-pub(crate) fn has_sent(link: &Link, port: &Port) -> bool {
-    port.came_from.get() == Some(&link.serial)
-}
-
 /// Whether a port is here that has not moved here.
 pub(crate) fn is_native(process: &Process, port: u32) -> bool {
     ports::by_id(process, port).is_some_and(|port| port.came_from.get().is_none())
@@ -357,7 +352,7 @@ pub(crate) fn settle_in(
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);
-        let handle = notice::export(link, port, Target::full(port.id, 0)).ok()?;
+        let handle = notice::export_trail(link, port).ok()?;
         let arrived = ControlMessage::Arrived {
             token,
             port: port.id,

@@ -23,7 +23,9 @@ use std::sync::{Arc, Weak};
 mod members;
 mod rights;
 pub(crate) use members::MembersDue;
-pub(crate) use rights::{end_exports, end_right, export, export_again, export_own};
+pub(crate) use rights::{
+    end_exports, end_right, export, export_again, export_own, export_to_trail, export_trail,
+};
 
 /// The event reported by a [`Request`](crate::Request) without a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

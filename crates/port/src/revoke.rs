@@ -47,6 +47,9 @@ impl ReceiveRight {
     /// ([`Notice::NoSenders`](crate::Notice::NoSenders)). In the tables of the holder and of this process it
     /// takes up room until the holder has dropped it.
     ///
+    /// Where this port has come from another process, that also holds for rights with this badge whose messages still go
+    /// by that process.
+    ///
     /// One system call for each process that holds such a right, and a look at the tables of all links; where a
     /// right came to its holder by introduction, a look at everything introduced to that holder.
     ///
@@ -69,7 +72,8 @@ impl ReceiveRight {
 
     /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
     /// it. Rights that it has passed on stay with their holders, and so do this process's own; and the holder may
-    /// be given such a right again, by this process or by any that has one. Nothing happens when the link with
+    /// be given such a right again, by this process or by any that has one. The process that this port has come from gets
+    /// no such right for those who still send to it. Nothing happens when the link with
     /// the holder has ended: its rights ended with the link.
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         if self.check().is_ok() {

@@ -21,6 +21,7 @@ mod early;
 mod exports;
 mod hash;
 mod imports;
+mod trails;
 mod watched;
 
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub use early::Early;
 pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};
 pub use hash::Map;
 pub use imports::{Imports, Use};
+pub use trails::REFUSED_MAX;
 pub use watched::Watched;
 
 use handfast_layout::PARTS_MAX;

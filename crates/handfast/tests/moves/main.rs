@@ -7,6 +7,7 @@ mod briefly;
 mod home;
 mod homes;
 mod once;
+mod revoked;
 mod under_kills;
 mod unread;
 mod waiting_task;
@@ -18,6 +19,7 @@ fn a_child_process_plays_its_role() {
         "friend" => homes::friend(arguments[0]),
         "keeper of ports" => waiting_task::keeper_of_ports(arguments[0], arguments[1]),
         "heir" => unread::heir(arguments[0]),
+        "heir that revokes" => revoked::heir_that_revokes(arguments[0], arguments[1]),
         "middle" => home::middle(arguments),
         "holder" => home::holder(arguments[0], arguments[1]),
         _ => unreachable!(),

@@ -145,16 +145,19 @@ pub(crate) fn hear_said(
             permissions,
         } => {
             let claim = match own_port(link, process, header.port, now_ns)? {
-                Some(port) => notice::export(
-                    link,
-                    &port,
-                    Target::full(port.id, badge).attenuated(permissions),
-                )
-                .map_or(Claim::Dead, Claim::Granted),
+                Some(port) => {
+                    let target = Target::full(port.id, badge).attenuated(permissions);
+                    match notice::export_to_trail(link, &port, target) {
+                        Some(granted) => granted.map_or(Claim::Dead, Claim::Granted),
+                        None => Claim::Revoked,
+                    }
+                }
                 None => Claim::Dead,
             };
             introduce::answer_claim(link, claim, (header.reply, header.generation));
-            introduce::enter_claim(link, process, word, claim)
+            introduce::enter_claim(link, process, word, claim)?;
+            link.tell_if_in_vain(word, claim);
+            Ok(())
         }
         LaneControl::Told { number } => {
             let port = own_port(link, process, header.port, now_ns)?;
@@ -200,23 +203,16 @@ fn hear_claim(
     Ok(())
 }
 
-/// Exporter: the port of a right that only its own process uses so: one that the peer has sent here.
+/// Exporter: the port of a right that only its old home has: the peer, which has sent it here. `None`: it has ended.
 fn own_port(
     link: &Arc<Link>,
     process: &Process,
     name: Handle,
     now_ns: u64,
 ) -> Result<Option<Arc<Port>>, Fault> {
-    let Named::To(target) = introduce::named(link, process, name, now_ns) else {
-        return Err(Rule::Introduction.broken());
-    };
-    let port = ports::by_id(process, target.port);
-    match port
-        .as_ref()
-        .is_none_or(|port| moving::has_sent(link, port))
-    {
-        true => Ok(port),
-        false => Err(Rule::Introduction.broken()),
+    match introduce::named(link, process, name, now_ns) {
+        Named::Trail(port) => Ok(ports::by_id(process, port)),
+        _ => Err(Rule::Introduction.broken()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! An old home: its trail passes on what still comes there.
 
-use crate::error::SendError;
+use crate::error::{Gone, SendError};
 use crate::introduce;
 use crate::introduce::provide;
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
@@ -21,6 +21,7 @@ use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
+use handfast_layout::link::{Kind, REVOKED};
 use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::Handle;
 use handfast_proto::timers::Timer;
@@ -191,13 +192,26 @@ impl Home {
         let message = request.take_message();
         let passed = if request.is_call() {
             let passed = request.forward_by(&to, &message, rights, Waiting::Always);
-            passed.map_err(|failed| failed.error)
+            passed.map_err(|failed| {
+                let reply = failed.request.reply_right();
+                if failed.error == SendError::Gone(Gone::Right)
+                    && let Some(reply) = reply
+                {
+                    reply.answer(Kind::DeadPort, REVOKED);
+                    drop(failed.request.answered());
+                }
+                failed.error
+            })
         } else {
             let sent = to.with(rights).send(&message);
             sent.map_err(|returned| returned.error)
         };
-        // Other errors concern the message alone.
-        !matches!(passed, Err(SendError::Gone(_) | SendError::Fault(_)))
+        // Other errors concern the message alone, or its right.
+        match passed {
+            Err(SendError::Gone(gone)) => gone == Gone::Right,
+            Err(SendError::Fault(_)) => false,
+            _ => true,
+        }
     }
 
     /// Once its last mark has come, all messages that a sender sent here by a right have been passed on: the

@@ -37,6 +37,26 @@ pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Option<Result<Handle, R
     Some(export_to(link, &mut exports, own.port(), own.target()))
 }
 
+/// As [`export`], to the old home of the port. `None`: rights with this badge were revoked since the port has come.
+pub(crate) fn export_to_trail(
+    link: &Link,
+    port: &Port,
+    target: Target,
+) -> Option<Result<Handle, Refused>> {
+    let mut exports = link.exports();
+    // Under the lock: a revoking thread has the badge refused here, and finds the right otherwise.
+    let is_good = exports.may_mint(port.id, target.badge);
+    is_good.then(|| export_to(link, &mut exports, port, target))
+}
+
+/// Gives the peer its right as the old home of `port`, which has come from there.
+pub(crate) fn export_trail(link: &Link, port: &Port) -> Result<Handle, Refused> {
+    let mut exports = link.exports();
+    let handle = exports.export_trail(port.id, link.quotas.rights())?;
+    came_to_be(link, &mut exports, port, (handle, 0));
+    Ok(handle)
+}
+
 #[inline(always)]
 fn export_to(
     link: &Link,
@@ -59,18 +79,22 @@ fn export_new(
     port: &Port,
     target: Target,
 ) -> Result<Handle, Refused> {
-    let badge = target.badge;
     let handle = exports.export_new(target, link.quotas.rights())?;
+    came_to_be(link, exports, port, (handle, target.badge));
+    if let Some(home) = port.home.get() {
+        home.exported();
+    }
+    Ok(handle)
+}
+
+/// Counts a right that the peer has got.
+fn came_to_be(link: &Link, exports: &mut Exports, port: &Port, (handle, badge): (Handle, u64)) {
     // From now on the link stays while the peer wants it.
     link.life.usage.grant();
     link.count_rights(exports);
     // Under the lock: the peer cannot have given it back before it was counted.
     port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));
-    if let Some(home) = port.home.get() {
-        home.exported();
-    }
-    Ok(handle)
 }
 
 /// The link has ended, and with it the peer's rights.

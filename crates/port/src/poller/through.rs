@@ -40,7 +40,7 @@ impl Poller {
             }
             Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
             Named::Revoked => return Ok(Through::Dead(REVOKED)),
-            Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
             }
         };

@@ -369,6 +369,7 @@ impl Poller {
             Named::To(target) => {
                 target.port != self.port && !is_beside(&self.process, self.receiver, target.port)
             }
+            Named::Trail(port) => port != self.port,
             Named::Dead => true,
             _ => false,
         };

@@ -1,6 +1,7 @@
 //! The exporter's table.
 
 use super::hash::{self, Map};
+use super::trails::Trail;
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
 use hashbrown::HashTable;
 use std::collections::{BTreeSet, VecDeque};
@@ -46,6 +47,8 @@ pub enum Meaning {
     To(Target),
     /// For nothing any more: its right was revoked.
     Revoked,
+    /// For this port, as the right of its old home: see [`Exports::export_trail`].
+    Trail(u32),
 }
 
 /// The result of a revocation.
@@ -69,7 +72,7 @@ pub struct Ended {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+pub(super) struct Entry {
     badge: u64,
     port: u32,
     /// Times it was sent and not given back.
@@ -77,11 +80,9 @@ struct Entry {
     generation: u16,
     permissions: u16,
     state: State,
-    /// The end of its right has been told, and the right is not found any more. The entry stays, and its index with it, until
-    /// the peer has given it back, and no message names it.
-    is_revoked: bool,
+    standing: Standing,
     /// Its end is counted by badge.
-    is_watched: bool,
+    pub(super) is_watched: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
@@ -100,6 +101,20 @@ impl Entry {
     fn stands_for(&self, target: Target) -> bool {
         self.target() == target && self.state == State::Live
     }
+
+    fn is_revoked(&self) -> bool {
+        self.standing == Standing::Revoked
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    Granted,
+    /// The end of its right has been told, and the right is not found any more. The entry stays, and its index with it, until
+    /// the peer has given it back, and no message names it.
+    Revoked,
+    /// The right of an old home, which is not found by a target.
+    Trail,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +138,7 @@ pub const ALL_PERMISSIONS: u16 = u16::MAX;
 /// Rights given to one peer. Private to the exporter.
 #[derive(Debug, Default)]
 pub struct Exports {
-    entries: Vec<Entry>,
+    pub(super) entries: Vec<Entry>,
     /// In the order in which they fell free, so that an index rests as long as possible.
     free: VecDeque<u32>,
     /// Places of entries in use that were not revoked, found by what they stand for.
@@ -135,6 +150,8 @@ pub struct Exports {
     /// How many of them are live.
     live: usize,
     is_over: bool,
+    /// The rights of the peer as the old home of ports: few.
+    pub(super) trails: Vec<Trail>,
 }
 
 impl Exports {
@@ -163,7 +180,8 @@ impl Exports {
         if self.is_over {
             return Some(Err(Refused::Over));
         }
-        let is_last = |entry: &Entry| entry.stands_for(target) && !entry.is_revoked;
+        let is_last =
+            |entry: &Entry| entry.stands_for(target) && entry.standing == Standing::Granted;
         let place = match self.entries.get(self.last as usize) {
             Some(entry) if is_last(entry) => self.last,
             _ => self.find_live(target)?,
@@ -187,6 +205,27 @@ impl Exports {
     /// # Errors
     /// As there.
     pub fn export_new(&mut self, target: Target, limit: u32) -> Result<Handle, Refused> {
+        let (place, handle) = self.enter(target, Standing::Granted, limit)?;
+        let entries = &self.entries;
+        let rehash = |place: &u32| hash(entries[*place as usize].target());
+        self.by_target.insert_unique(hash(target), place, rehash);
+        if target.permissions != ALL_PERMISSIONS {
+            let of = (target.port, target.badge);
+            self.attenuated
+                .entry(of)
+                .or_default()
+                .insert(target.permissions);
+        }
+        Ok(handle)
+    }
+
+    /// Takes a place for what has not been sent before.
+    pub(super) fn enter(
+        &mut self,
+        target: Target,
+        standing: Standing,
+        limit: u32,
+    ) -> Result<(u32, Handle), Refused> {
         if self.is_over {
             return Err(Refused::Over);
         }
@@ -203,7 +242,7 @@ impl Exports {
                     generation: 0,
                     permissions: 0,
                     state: State::Free,
-                    is_revoked: false,
+                    standing,
                     is_watched: false,
                 });
                 self.entries.len() as u32 - 1
@@ -214,20 +253,10 @@ impl Exports {
         (entry.badge, entry.port) = (target.badge, target.port);
         entry.permissions = target.permissions;
         (entry.wire, entry.state) = (1, State::Live);
-        (entry.is_revoked, entry.is_watched) = (false, false);
-        let generation = entry.generation.into();
-        let entries = &self.entries;
-        let rehash = |place: &u32| hash(entries[*place as usize].target());
-        self.by_target.insert_unique(hash(target), place, rehash);
-        if target.permissions != ALL_PERMISSIONS {
-            let of = (target.port, target.badge);
-            self.attenuated
-                .entry(of)
-                .or_default()
-                .insert(target.permissions);
-        }
+        (entry.standing, entry.is_watched) = (standing, false);
+        let handle = handle(place, entry.generation.into());
         self.live += 1;
-        Ok(handle(place, generation))
+        Ok((place, handle))
     }
 
     /// The target of a handle; nothing, if the peer has not got the handle or has given it back.
@@ -235,9 +264,10 @@ impl Exports {
     #[inline]
     pub fn resolve(&self, of: Handle) -> Option<Meaning> {
         let entry = self.entry(of)?;
-        Some(match entry.is_revoked {
-            false => Meaning::To(entry.target()),
-            true => Meaning::Revoked,
+        Some(match entry.standing {
+            Standing::Granted => Meaning::To(entry.target()),
+            Standing::Revoked => Meaning::Revoked,
+            Standing::Trail => Meaning::Trail(entry.port),
         })
     }
 
@@ -251,6 +281,9 @@ impl Exports {
                 let revoked = revoked.get_or_insert_default();
                 self.revoke_at(place, revoked);
             }
+        }
+        if !self.trails.is_empty() {
+            self.refuse_trail(port, badge, &mut revoked);
         }
         revoked
     }
@@ -271,7 +304,7 @@ impl Exports {
     fn revoke_at(&mut self, place: u32, revoked: &mut Revoked) {
         self.lose(place);
         let entry = &mut self.entries[place as usize];
-        entry.is_revoked = true;
+        entry.standing = Standing::Revoked;
         if self.is_over {
             // Told of with the link.
             return;
@@ -346,7 +379,7 @@ impl Exports {
                 }
             }
         }
-        count
+        count + u32::from(badge == 0 && self.watch_trail(port))
     }
 
     #[inline]
@@ -377,7 +410,7 @@ impl Exports {
             return Ok(false);
         }
         entry.state = State::Ending;
-        if !entry.is_revoked && !self.is_over {
+        if !entry.is_revoked() && !self.is_over {
             self.live -= 1;
         }
         Ok(true)
@@ -392,9 +425,14 @@ impl Exports {
         let entry = &mut self.entries[index(of) as usize];
         entry.state = State::Free;
         entry.generation = entry.generation.wrapping_add(1);
-        let (target, is_revoked, is_watched) = (entry.target(), entry.is_revoked, entry.is_watched);
+        let (target, is_revoked) = (entry.target(), entry.is_revoked());
+        let is_watched = entry.is_watched;
         self.free.push_back(index(of));
-        self.lose(index(of));
+        match entry.standing {
+            Standing::Granted => self.lose(index(of)),
+            Standing::Revoked => {}
+            Standing::Trail => self.trails.retain(|trail| trail.place != index(of)),
+        }
         (!self.is_over && !is_revoked).then_some((target, is_watched))
     }
 
@@ -408,7 +446,7 @@ impl Exports {
         let mut watched = Vec::new();
         let mut ended: Map<u32, u64> = Map::default();
         for entry in &self.entries {
-            if entry.state != State::Free && !entry.is_revoked {
+            if entry.state != State::Free && !entry.is_revoked() {
                 *ended.entry(entry.port).or_default() += 1;
                 if entry.is_watched {
                     watched.push(entry.target());
