@@ -306,8 +306,12 @@ impl Link {
     pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
         let new = PeerFault::from(fault);
         let is_first = self.life.fault.set(new).is_ok();
-        self.take_down();
-        // This thread may hold locks, and the application is told.
+        if crate::guest::is_control() {
+            self.take_down();
+        } else {
+            self.go_down();
+        }
+        // This thread may hold locks, and the application is told: by the control thread, which takes the link down.
         if is_first {
             self.process.cuts.lock().push((self.peer, new));
             self.process.attention.raise();
@@ -346,11 +350,18 @@ impl Link {
     /// Ends the link: no more posts, every waiter of this process leaves, the peer sees the
     /// socket close. Returns whether this call ended it.
     pub(crate) fn take_down(&self) -> bool {
+        let first = self.go_down();
+        self.wake_tasks();
+        self.tell_deaths();
+        first
+    }
+
+    /// As [`Self::take_down`], without what calls the application: its tasks are not woken, and its receivers hear of no death.
+    fn go_down(&self) -> bool {
         // AcqRel: pairs with the load in `is_down`.
         let first = !self.life.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
-        self.disturb();
-        self.tell_deaths();
+        self.disturb_threads();
         first
     }
 

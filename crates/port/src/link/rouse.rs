@@ -32,12 +32,18 @@ pub(crate) struct Waiters {
 }
 
 impl Link {
-    /// Makes every thread of this process that waits on the link look again.
+    /// Makes every thread and task of this process that waits on the link look again.
     pub(crate) fn disturb(&self) {
+        self.disturb_threads();
+        // After the count of troubles: a task that is entered after this sees that.
+        self.wake_tasks();
+    }
+
+    /// As [`Self::disturb`], without the tasks: their wakers are the application's, and the calling thread may hold locks.
+    pub(crate) fn disturb_threads(&self) {
         // AcqRel: the data that the waiter shall find was stored before.
         self.trouble.fetch_add(1, Ordering::AcqRel);
         self.waiters.slot_freed.1.notify_all();
-        self.wake_tasks();
         // E4 wake: orders the count above before this look for sleepers. Pairs with the fence in
         // `announce`: a thread that is not counted yet sees the trouble before it sleeps.
         self.region.fence();

@@ -170,42 +170,4 @@ impl Link {
 const WOKEN_FOR_ROOM: usize = 4;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptors::tests::link;
-    use std::task::Wake;
-
-    struct Count(AtomicU64);
-
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    #[test]
-    fn a_task_whose_announcement_a_former_waker_takes_is_woken_to_make_it_again() {
-        let (_process, link, _peer) = link();
-        let (slot, lane) = (Slot::of(link.calls, 3), 2);
-        let space = Place::of(link.calls, lane).space();
-        for (what, at) in [
-            (What::Reply(slot, 7), slot.wait()),
-            (What::Space(lane), space),
-        ] {
-            let count = Arc::new(Count(AtomicU64::new(0)));
-            let number = link.waiters.tasks.enter(what, count.clone().into());
-            word::announce(&link.region, at, word::DESCRIPTOR);
-            if matches!(what, What::Reply(..)) {
-                link.wake_answered();
-                assert_eq!(count.0.load(Ordering::Relaxed), 0, "{what:?}");
-            }
-            assert_eq!(
-                word::fence_then_taken(&link.region, at),
-                Some(word::DESCRIPTOR)
-            );
-            link.wake_answered();
-            assert_eq!(count.0.load(Ordering::Relaxed), 1, "{what:?}");
-            link.waiters.tasks.leave(number);
-        }
-    }
-}
+mod tests;
