@@ -3,9 +3,9 @@
 //! there.
 
 use crate::door;
-use crate::introduce::{OF_MOVED, claim_freely};
+use crate::introduce::{OF_MOVED, claim_freely, is_of_others};
 use crate::link::held::Held;
-use crate::link::redirects::{Moved, Redirect};
+use crate::link::redirects::{Moved, Redirect, RedirectTable};
 use crate::link::{Link, Outgoing};
 use crate::loops;
 use crate::process::Process;
@@ -21,6 +21,7 @@ use handfast_layout::link::Kind;
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Imports};
 use handfast_proto::timers::Timer;
+use handfast_proto::users::Quota;
 use handfast_region::Region;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -83,10 +84,12 @@ pub(crate) fn arrived_moved(link: &Arc<Link>, process: &Process, name: Handle) {
             if let Some(port) = port
                 && let Some(moved) = redirects.early.arrived(name)
             {
-                redirects.insert((name, port), moved);
+                let may_move = enter(process, link, &mut redirects, ((name, port), moved));
                 drop(redirects);
-                // The keeper's: this thread may hold a lane or a poller.
-                switch_later(process, link, name);
+                if may_move {
+                    // The keeper's: this thread may hold a lane or a poller.
+                    switch_later(process, link, name);
+                }
             }
         }
     }
@@ -111,7 +114,12 @@ pub(crate) fn hear_moved(
         let old_port = link.imports().port_of(name);
         match (redirects.of.get(&name), old_port) {
             (Some(Redirect::Stays), _) => return Ok(()),
-            (None, Some(old_port)) => redirects.insert((name, old_port), moved),
+            (None, Some(old_port)) => {
+                let moved = ((name, old_port), moved);
+                if !enter(process, link, &mut redirects, moved) {
+                    return Ok(());
+                }
+            }
             // It may be under way; of one that is another by now, once more.
             _ => {
                 redirects.early.hear(name, moved);
@@ -124,6 +132,29 @@ pub(crate) fn hear_moved(
         None => door::seek(process, link, exporter, name),
     }
     Ok(())
+}
+
+/// Notes that the port of a right has moved. `false`: rights have followed too many moves on the word of the peer's user, and
+/// this one stays where it is. Its messages go by the old home, in their order, as those of a sender without a link with the new
+/// home.
+fn enter(
+    process: &Process,
+    link: &Link,
+    redirects: &mut RedirectTable,
+    ((name, old_port), moved): ((Handle, u32), Moved),
+) -> bool {
+    let charge = match is_of_others(link) {
+        true => match process.users.charge(link.peer.uid, Quota::Moves, 1) {
+            Ok(charge) => Some(charge),
+            Err(_) => {
+                redirects.of.insert(name, Redirect::Stays);
+                return false;
+            }
+        },
+        false => None,
+    };
+    redirects.insert((name, old_port), moved.charged(charge));
+    true
 }
 
 /// The link with the new home of a port, if there is one. To this process itself there always is.

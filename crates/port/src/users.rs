@@ -43,6 +43,8 @@ const STRANGERS: u64 = 4096;
 const CLAIMS: u64 = 2 << 20;
 /// Calls of other users that were passed on, which the control thread looks at in turn.
 const CALLS: u64 = 8192;
+/// Moves of ports that rights here have followed on the word of other users: each use of such a right walks over its moves.
+const MOVES: u64 = 8192;
 
 /// See the module text.
 pub(crate) struct Users {
@@ -180,6 +182,10 @@ fn limit_of(quota: Quota, descriptors: u64) -> Limit {
         Quota::Calls => Limit {
             per_user: CALLS / 8,
             ..Limit::of(CALLS)
+        },
+        Quota::Moves => Limit {
+            per_user: MOVES / 8,
+            ..Limit::of(MOVES)
         },
     }
 }

@@ -34,10 +34,12 @@ pub enum Quota {
     Claims,
     /// Calls of the user's processes that were passed on and whose answers come by this process.
     Calls,
+    /// Rights that have become others because their ports have moved on the word of the user's processes.
+    Moves,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 9;
+const KINDS: usize = 10;
 
 /// The limits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,6 +199,7 @@ const ALL: [Quota; KINDS] = [
     Quota::Strangers,
     Quota::Claims,
     Quota::Calls,
+    Quota::Moves,
 ];
 
 const _: () = {

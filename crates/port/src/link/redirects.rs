@@ -2,6 +2,7 @@
 
 use super::Link;
 use crate::rank;
+use crate::users::Charge;
 use core::any::Any;
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +92,8 @@ pub(crate) struct Moved {
     pub(crate) direct: OnceLock<Direct>,
     /// The old home has said that the port is gone, not another one at its receiver.
     is_gone: Arc<AtomicBool>,
+    /// To the user on whose word the port has moved, if that is another than this process's.
+    _charge: Option<Charge>,
 }
 
 impl Moved {
@@ -101,6 +104,14 @@ impl Moved {
             number,
             direct: OnceLock::new(),
             is_gone: Arc::default(),
+            _charge: None,
+        }
+    }
+
+    pub(crate) fn charged(self, charge: Option<Charge>) -> Self {
+        Self {
+            _charge: charge,
+            ..self
         }
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::descriptors::tests::{expect_let_go, link};
+use crate::descriptors::tests::{expect_let_go, link, link_of};
 use crate::give_back;
 use crate::introduce::Provided;
 use crate::introduce::provide;
@@ -208,4 +208,50 @@ fn links_of_a_port_that_has_moved_to_and_fro_are_let_go_of_when_both_have_ended(
         expect_let_go(&one);
         expect_let_go(&two);
     }
+}
+
+/// Each use of a right walks over all that it has become: 40,000 moves had a call of another user take 108 ms.
+#[test]
+fn rights_that_move_too_often_on_another_users_word_stay_where_they_are() {
+    /// A user that no other test has.
+    const UID: u32 = 3_000_000_126;
+    const MOVES: u32 = 1024;
+    let (process, link, _peer) = link_of(UID);
+    let moves = |place: u32| {
+        let right = right(&process, &link, NAME + place);
+        let to = (PORT, OF_MOVED | 1, [9; 20]);
+        hear_moved(&process, &link, NAME + place, to).unwrap();
+        right
+    };
+    let stay = || -> Vec<_> {
+        let places = 0..MOVES + 8;
+        places
+            .filter(|place| link.is_to_stay(NAME + place))
+            .collect()
+    };
+    let rights: Vec<_> = (0..MOVES + 4).map(moves).collect();
+    let late: Vec<_> = (MOVES..MOVES + 4).collect();
+    assert_eq!(stay(), late);
+    drop(rights);
+    give_back::give_back(&link, &process);
+    let _right = moves(MOVES + 4);
+    assert_eq!(stay(), [0; 0], "others may move when those are gone");
+    link_life::end_link(&process, &link);
+}
+
+/// Moves on the word of this process's own user have no limit.
+#[test]
+fn rights_to_ports_of_the_same_user_follow_every_move() {
+    let (process, link, _peer) = link();
+    let rights: Vec<_> = (0..1100)
+        .map(|place| {
+            let right = right(&process, &link, NAME + place);
+            let to = (PORT, OF_MOVED | 1, [9; 20]);
+            hear_moved(&process, &link, NAME + place, to).unwrap();
+            assert!(!link.is_to_stay(NAME + place));
+            right
+        })
+        .collect();
+    drop(rights);
+    link_life::end_link(&process, &link);
 }
