@@ -84,8 +84,9 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
         }
         return false;
     }
-    let since_ns = link.life.usage.unused_ns();
-    if clock::ticks_ns().saturating_sub(since_ns) < LINGER_NS && !is_drained(link) {
+    let (since_ns, now_ns) = (link.life.usage.unused_ns(), clock::ticks_ns());
+    let lingers = now_ns.saturating_sub(since_ns) < LINGER_NS && !is_drained(link);
+    if lingers || link.life.usage.is_said_at(now_ns) {
         return link.life.usage.turn((state::USED, state::GONE));
     }
     {
@@ -96,8 +97,8 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
     }
     // It is not the peer that goes.
     link.death_notices().clear();
-    let now_ns = clock::ticks_ns();
     link.life.usage.set_unused_ns(now_ns);
+    link.life.usage.say_at(now_ns);
     link.say(ControlMessage::Unused);
     end_unanswered(process, link.peer.uid, now_ns);
     false
@@ -138,8 +139,11 @@ pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
     is_over
 }
 
-/// Keeper: the peer does not use the link any more either.
+/// Keeper: the peer does not use the link any more either. Without a word of this process before it means nothing.
 pub(crate) fn hear_free(link: &Link) {
+    if !link.life.usage.take_free() {
+        return;
+    }
     // The peer used it until now, also if it has not said so.
     link.life.usage.stays();
     if !link.life.usage.is_used() {

@@ -29,7 +29,16 @@ pub(crate) struct Usage {
     state: AtomicU8,
     /// Since when it has been unused.
     unused_ns: AtomicU64,
+    /// Connector: when the peer was told last; zero: never.
+    said_ns: AtomicU64,
+    /// Connector: how often the peer may still say that it does not use it any more.
+    frees: AtomicU8,
 }
+
+/// An acceptor says so twice at most, when its last use ends while it says that there is one.
+const FREES_MAX: u8 = 2;
+/// The least time from one word to the peer to the next.
+const SAID_NS: u64 = 100_000_000;
 
 impl Usage {
     /// Nobody uses it, but the peer if it connects: it has a right then.
@@ -39,7 +48,29 @@ impl Usage {
             granted: AtomicBool::new(is_granted),
             state: AtomicU8::new(state::USED),
             unused_ns: AtomicU64::new(0),
+            said_ns: AtomicU64::new(0),
+            frees: AtomicU8::new(0),
         }
+    }
+
+    /// Connector: whether the peer was told so shortly before that it is not told yet.
+    pub(crate) fn is_said_at(&self, now_ns: u64) -> bool {
+        // Relaxed, all here and below: the control thread's alone.
+        let said_ns = self.said_ns.load(Ordering::Relaxed);
+        said_ns != 0 && now_ns.saturating_sub(said_ns) < SAID_NS
+    }
+
+    /// Connector: the peer is told now.
+    pub(crate) fn say_at(&self, now_ns: u64) {
+        self.said_ns.store(now_ns, Ordering::Relaxed);
+        self.frees.store(FREES_MAX, Ordering::Relaxed);
+    }
+
+    /// Connector: the peer says that it does not use the link any more. Whether that answers what it was told.
+    pub(crate) fn take_free(&self) -> bool {
+        let frees = self.frees.load(Ordering::Relaxed);
+        self.frees.store(frees.saturating_sub(1), Ordering::Relaxed);
+        frees > 0
     }
 
     /// One use more, until it is [released](Self::release).

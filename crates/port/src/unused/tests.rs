@@ -5,6 +5,7 @@ use crate::links;
 use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
 use std::sync::OnceLock;
+use std::time::Instant;
 
 /// The next message to the peer about the last use.
 fn told(peer: &OwnedFd) -> u8 {
@@ -112,4 +113,43 @@ fn links_that_a_user_leaves_unanswered_end_when_there_are_too_many() {
     for (process, link, _) in made.iter().chain([&(process, link, _peer)]) {
         link_life::end_link(process, link);
     }
+}
+
+/// A server that lies had an idle client say `unused` without end: each `free` was one more last use that had gone.
+#[test]
+fn unused_is_said_at_most_ten_times_a_second_whatever_the_peer_answers() {
+    let (process, link, peer) = link();
+    socket::set_nonblocking(&peer, true).unwrap();
+    let start = Instant::now();
+    drop(Held::new(&link));
+    for _ in 0..100 {
+        leave(&process, &link);
+        hear_free(&link);
+    }
+    let mut bytes = [0; 512];
+    let mut count = 0;
+    while let Ok((len_bytes, _)) = socket::receive(&peer, &mut bytes, 1) {
+        if len_bytes == 0 {
+            break;
+        }
+        count += u128::from(bytes[0] == kind::UNUSED);
+    }
+    let most = 1 + start.elapsed().as_millis() / 100;
+    assert!((1..=most).contains(&count), "{count}, {most} at most");
+    link_life::end_link(&process, &link);
+}
+
+/// An acceptor says it twice at most: when its own last use ends while it says `used`.
+#[test]
+fn a_free_that_answers_no_unused_is_passed_over() {
+    let (process, link, _peer) = link();
+    let is_heard = || {
+        hear_free(&link);
+        link.life.usage.turn((state::GONE, state::USED))
+    };
+    assert!(!is_heard());
+    drop(Held::new(&link));
+    assert!(!leave(&process, &link) && link.life.usage.is_left());
+    assert!(is_heard() && is_heard() && !is_heard());
+    link_life::end_link(&process, &link);
 }
