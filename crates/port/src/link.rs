@@ -304,14 +304,22 @@ impl Link {
 
     /// Cuts the link because the peer broke a rule.
     pub(crate) fn poison(&self, fault: Fault) -> PeerFault {
-        let new = PeerFault::from(fault);
-        let is_first = self.life.fault.set(new).is_ok();
+        let fault = self.condemn(fault);
         if crate::guest::is_control() {
             self.take_down();
         } else {
-            self.go_down();
+            self.disturb_threads();
         }
-        // This thread may hold locks, and the application is told: by the control thread, which takes the link down.
+        fault
+    }
+
+    /// As [`Self::poison`], where this thread may hold any lock: the control thread, which takes the link down, wakes those that wait
+    /// for something of the link.
+    pub(crate) fn condemn(&self, fault: Fault) -> PeerFault {
+        let new = PeerFault::from(fault);
+        let is_first = self.life.fault.set(new).is_ok();
+        self.mark_down();
+        // This thread may hold locks, and the application is told: by the control thread.
         if is_first {
             self.process.cuts.lock().push((self.peer, new));
             self.process.attention.raise();
@@ -348,20 +356,19 @@ impl Link {
     }
 
     /// Ends the link: no more posts, every waiter of this process leaves, the peer sees the
-    /// socket close. Returns whether this call ended it.
+    /// socket close. Returns whether this call ended it. Calls wakers of the application.
     pub(crate) fn take_down(&self) -> bool {
-        let first = self.go_down();
-        self.wake_tasks();
+        let first = self.mark_down();
+        self.disturb();
         self.tell_deaths();
         first
     }
 
-    /// As [`Self::take_down`], without what calls the application: its tasks are not woken, and its receivers hear of no death.
-    fn go_down(&self) -> bool {
+    /// From now on nothing is posted. Takes no lock.
+    fn mark_down(&self) -> bool {
         // AcqRel: pairs with the load in `is_down`.
         let first = !self.life.down.swap(true, Ordering::AcqRel);
         socket::shutdown(&self.socket);
-        self.disturb_threads();
         first
     }
 

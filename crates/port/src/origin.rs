@@ -1,13 +1,10 @@
 //! The known origin of a right, and whether two rights are one.
 
-use crate::awaited::{Awaited, Outcome};
 use crate::door::Upgrade;
 use crate::error::RightError;
 use crate::home::{GoingHome, SETTLE_NS};
 use crate::link::returns::Own;
 use crate::link::{IsAwaited, Link};
-use crate::message::Message;
-use crate::message::Whom;
 use crate::process::Process;
 use crate::rank;
 use crate::send::SendRight;
@@ -41,17 +38,16 @@ pub(crate) struct Claimed {
     process: Arc<Process>,
     /// It was claimed on the word of another user.
     is_on_word: bool,
-    awaited: Mutex<Option<(Awaited, Own)>, rank::Claimed>,
+    awaited: Mutex<Option<Own>, rank::Claimed>,
     handle: OnceLock<Handle>,
 }
 
 impl Claimed {
     pub(crate) fn new(process: &Arc<Process>, own: Own, is_on_word: bool) -> Self {
-        let awaited = Awaited::new(own.link.clone(), own.index, own.generation);
         Self {
             process: process.clone(),
             is_on_word,
-            awaited: Mutex::new(Some((awaited, own))),
+            awaited: Mutex::new(Some(own)),
             handle: OnceLock::new(),
         }
     }
@@ -70,21 +66,18 @@ impl Claimed {
             return None;
         }
         let mut place = self.awaited.lock();
-        let (awaited, _) = place
-            .as_mut()
-            .filter(|(awaited, _)| awaited.is_answered())?;
-        let mut message = Message::new();
-        let taken = awaited.take(&self.process, &mut message, Whom::Nobody);
-        if let Some((_, own)) = place.take() {
-            own.free();
+        let answer = place.as_ref()?.take_handle()?;
+        let own = place.take()?;
+        let (link, fault) = (own.link.clone(), answer.err());
+        own.free();
+        let handle = answer.ok().flatten();
+        let handle = handle.map(|handle| *self.handle.get_or_init(|| handle));
+        drop(place);
+        if let Some(fault) = fault {
+            // The thread may hold a lane, or what a receiver waits for.
+            link.condemn(fault);
         }
-        match taken {
-            Ok(Outcome::Reply(_)) => {
-                let bytes = message.bytes().first_chunk::<4>()?;
-                Some(*self.handle.get_or_init(|| u32::from_le_bytes(*bytes)))
-            }
-            _ => None,
-        }
+        handle
     }
 }
 
@@ -161,7 +154,7 @@ impl Drop for Claimed {
             return;
         }
         let place = self.awaited.get_mut();
-        if let Some((_, own)) = place.take() {
+        if let Some(own) = place.take() {
             own.forsake();
         }
     }

@@ -9,7 +9,9 @@ use crate::redirect;
 use crate::request::Seal;
 use crate::send::SendRight;
 use core::cell::RefCell;
+use handfast_channel::reply::Slot;
 use handfast_layout::lane_control::LaneControl;
+use handfast_layout::part::{IS_HANDLE, Part};
 use handfast_ring::lane::Header;
 
 type Step = Box<dyn FnOnce()>;
@@ -169,5 +171,60 @@ fn rights_are_not_described_for_a_lane_that_is_full() {
     drop((given, right));
     for link in [&exporter, &to] {
         link_life::end_link(&process, link);
+    }
+}
+
+/// The exporter's answer to an attenuation: one of its rights, by which the answer is one word, or what it says there instead. Whether
+/// the right is confirmed, and the rule for which the link was cut.
+fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
+    let (process, link, _peer) = link();
+    links::list(&process).push(Some(link.clone()));
+    link.imports().arrive(IS_HANDLE | 7, 0x100).unwrap();
+    let waiting = process.defaults.waiting;
+    let right = SendRight::of_handle(&process, link.clone(), 0x100, IS_HANDLE | 7, waiting);
+    let thin = right.attenuate(1).unwrap();
+    let [(index, generation)] = link.returns().in_use()[..] else {
+        panic!("one answer is awaited");
+    };
+    let units: Vec<_> = parts.iter().map(|part| part.to_units().0[0]).collect();
+    let outcome = (generation, kind, 0);
+    Slot::of(link.calls, index).answer_described(&link.region, outcome, (bytes, &units));
+    let is_confirmed = thin.is_confirmed();
+    // Nothing of it has been taken up.
+    assert_eq!(link.imports().port_of(IS_HANDLE | 9), None);
+    assert!(link.returns().in_use().is_empty());
+    let rule = link.fault().map(|fault| fault.rule);
+    assert_eq!(link.is_down(), rule.is_some());
+    drop((right, thin));
+    link_life::end_link(&process, &link);
+    (is_confirmed, rule)
+}
+
+/// Rights in such an answer were taken up under the lock of the claim, and claimed in turn, and answers to those claims were taken: a
+/// thread ran out of its stack, or waited for a lock of its own.
+#[test]
+fn an_answer_to_a_claim_is_one_handle_or_none_and_nothing_else() {
+    let handle = (IS_HANDLE | 5).to_le_bytes();
+    assert_eq!(answered(Kind::Message, &handle, &[]), (true, None));
+    assert_eq!(answered(Kind::Dropped, &[], &[]), (false, None));
+    let part = Part::OfSender {
+        handle: IS_HANDLE | 9,
+        port: 0x100,
+    };
+    let long = [&handle[..], &[0; 60]].concat();
+    let forged: [(Kind, &[u8], &[Part]); 9] = [
+        (Kind::Message, &handle, &[part]),
+        (Kind::Message, &[], &[part]),
+        (Kind::Dropped, &[], &[part]),
+        (Kind::Message, &handle[..3], &[]),
+        (Kind::Message, &long, &[]),
+        (Kind::Message, &5_u32.to_le_bytes(), &[]),
+        (Kind::Dropped, &handle, &[]),
+        (Kind::DeadPort, &[], &[]),
+        (Kind::MOVED, &handle, &[]),
+    ];
+    for (kind, bytes, parts) in forged {
+        let cut = (false, Some(Rule::Introduction));
+        assert_eq!(answered(kind, bytes, parts), cut, "{kind:?} {bytes:?}");
     }
 }

@@ -6,7 +6,10 @@ use crate::rank;
 use crate::users::Charge;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{OWN_SET, PARTY_SENDER, REPLIES, passed_word, slot_of};
+use handfast_layout::part::is_handle;
+use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
+use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::MutexGuard;
 use std::sync::Arc;
 
@@ -234,6 +237,17 @@ impl Own {
     /// The word that names it to the peer.
     pub(crate) const fn word(&self) -> u32 {
         passed_word(PARTY_SENDER, self.index % REPLIES)
+    }
+
+    /// Takes an answer that is one handle, or that there is no such right, if it has come. Takes up nothing: an answer for the
+    /// library comes without rights, and locks may be held.
+    pub(crate) fn take_handle(&self) -> Option<Result<Option<Handle>, Fault>> {
+        let slot = Slot::of(self.link.calls, self.index);
+        let is_answered = slot.is_answered(&self.link.region, self.generation);
+        is_answered.then(|| match slot.take_word(&self.link.region)? {
+            Some(word) if !is_handle(word) => Err(Rule::Introduction.broken()),
+            word => Ok(word),
+        })
     }
 
     /// Gives the slot up without looking at its answer, which holds only bytes.
