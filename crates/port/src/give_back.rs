@@ -4,7 +4,7 @@ use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
 use crate::link::Link;
-use crate::link::releases::GivenBack;
+use crate::link::releases::{GivenBack, Unread};
 use crate::message::Message;
 use crate::message::Whom;
 use crate::moving;
@@ -20,12 +20,12 @@ use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::{Handle, Refused};
 use handfast_proto::timers::Timer;
+use handfast_proto::users as quota;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::socket;
 use handfast_sys::sync::MutexGuard;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read. A peer that leaves too much of it unread is
@@ -90,38 +90,34 @@ pub(crate) fn take_back(
             false => moving::is_under_way(link, process, handle),
         }
     }
-    if !ending.is_empty() {
-        end_later(link, process, ending);
-    }
-    Ok(())
+    let is_within = end_later(link, process, ending);
+    // Of rights that were claimed, whose claims are given back with them.
+    is_within.map_err(|_| Rule::Introduction.broken())
 }
 
 /// Ends rights that have been given back, once the replies that are unread now have been read.
-fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) {
-    let after = unread_replies(link, process);
-    let mut back = back(link);
-    match back.back_mut() {
-        Some(last) if last.after == after => last.ending.extend(ending),
-        _ => back.push_back(GivenBack { after, ending }),
+fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) -> Result<(), quota::Refused> {
+    if ending.is_empty() {
+        return Ok(());
     }
-    drop(back);
+    let is_within = back(link).add(ending, || unread_replies(link, process));
     settle(link, process);
     if has_unsettled(link) {
         process.schedule(Timer::Releases);
     }
+    is_within
 }
 
 /// Keeper: ends the rights that were given back, if nothing unread stands in the way.
 pub(crate) fn settle(link: &Link, process: &Process) {
     let next = || {
-        let mut back = back(link);
-        let given = back.front_mut()?;
-        given.after.retain(|call| is_unread(link, *call));
-        given.after.is_empty().then(|| back.pop_front())?
+        let unread = || unread_replies(link, process);
+        let ended = back(link).take_ended(|reply| is_unread(link, reply), unread);
+        (!ended.is_empty()).then_some(ended)
     };
     // Without the lock: threads that wait for their end are woken.
-    while let Some(given) = next() {
-        for handle in given.ending {
+    while let Some(ended) = next() {
+        for handle in ended {
             finish(link, process, handle);
         }
     }
@@ -131,7 +127,8 @@ pub(crate) fn settle(link: &Link, process: &Process) {
 pub(crate) fn retract(link: &Link, process: &Process, handle: Handle) {
     let released = link.exports().release(handle, 1);
     if released.unwrap_or(false) {
-        end_later(link, process, vec![handle]);
+        // It is this process that has given it back.
+        let _ = end_later(link, process, vec![handle]);
     }
 }
 
@@ -147,7 +144,7 @@ fn finish(link: &Link, process: &Process, handle: Handle) {
     }
 }
 
-fn back(link: &Link) -> MutexGuard<'_, VecDeque<GivenBack>, rank::GivenBack> {
+fn back(link: &Link) -> MutexGuard<'_, GivenBack, rank::GivenBack> {
     link.rights.releases.back.lock()
 }
 
@@ -156,9 +153,8 @@ pub(crate) fn has_unsettled(link: &Link) -> bool {
     !back(link).is_empty() || link.imports().idle() > 0
 }
 
-/// Calls that have been answered with rights, and whose answers no thread has looked at yet: slot and
-/// generation.
-fn unread_replies(link: &Link, process: &Process) -> Vec<(u32, u32)> {
+/// Calls that have been answered with rights, and whose answers no thread has looked at yet.
+fn unread_replies(link: &Link, process: &Process) -> Vec<Unread> {
     let calls = link.slots.iter().zip(0..).map(|(slot, index)| {
         // Acquire: as in `is_unread`.
         (index, slot.generation.load(Ordering::Acquire))
@@ -175,7 +171,7 @@ fn unread_replies(link: &Link, process: &Process) -> Vec<(u32, u32)> {
     all.filter(|call| is_unread(link, *call)).collect()
 }
 
-fn is_unread(link: &Link, (index, generation): (u32, u32)) -> bool {
+fn is_unread(link: &Link, (index, generation): Unread) -> bool {
     let reply = Slot::of(link.calls, index);
     let is_there = || reply.is_answered(&link.region, generation) && reply.has_parts(&link.region);
     match link.slots.get(index as usize) {

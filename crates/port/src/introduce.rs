@@ -2,6 +2,7 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::Link;
+use crate::link::introductions::CLAIMS_STEP;
 use crate::links;
 use crate::notice;
 use crate::notice::end_right;
@@ -318,9 +319,6 @@ pub(crate) fn hear_declined(link: &Link, number: u64, exporter: [u8; 20]) {
         void(&exporter, number);
     }
 }
-
-/// Numbers of claimed rights are charged to their user by so many.
-const CLAIMS_STEP: u64 = 256;
 
 /// Provisions that can be on their way to one recipient: as many as its lanes and reply slots hold.
 const UNHEARD_MAX: usize = (LANES * SLOTS + REPLIES) as usize * PARTS_MAX;

@@ -35,7 +35,7 @@ pub(crate) mod held;
 mod in_force;
 pub(crate) mod inbox;
 mod incoming;
-mod introductions;
+pub(crate) mod introductions;
 pub(crate) mod lanes;
 mod life;
 mod parts;
@@ -195,7 +195,7 @@ impl Link {
             counters: PeerCounters::default(),
             backlog,
             rights: Rights::new(
-                users.nothing(parts.peer.uid, Quota::Claims),
+                [(); 2].map(|()| users.nothing(parts.peer.uid, Quota::Claims)),
                 users.nothing(parts.peer.uid, Quota::Backlog),
             ),
             waiters: Waiters::default(),

@@ -1,9 +1,12 @@
 use super::*;
 use crate::descriptors::tests::link_of;
+use crate::link::returns::Own;
 use crate::link_life;
 use crate::links;
-use handfast_layout::part::IS_HANDLE;
-use handfast_proto::rights::Use;
+use handfast_layout::control::released;
+use handfast_layout::link::{Kind, OWN_SET};
+use handfast_layout::part::{IS_HANDLE, Part};
+use handfast_proto::rights::{Target, Use};
 use handfast_proto::users::Quota;
 
 /// A user that no other test has.
@@ -94,4 +97,87 @@ fn a_peer_that_reads_is_not_cut_for_what_others_of_its_user_leave_unread() {
     give_back(&link, &process);
     assert!(link.fault().is_none());
     link_life::end_link(&process, &link);
+}
+
+/// Gives the peer of `link` a right to a port for each of these badges, and takes them back.
+fn gives_back(
+    link: &Arc<Link>,
+    process: &Arc<Process>,
+    badges: core::ops::Range<u64>,
+) -> Result<Vec<Handle>, Fault> {
+    let mut given = Vec::new();
+    for badge in badges {
+        let handle = link.exports().export(Target::full(1, badge)).unwrap();
+        given.push(handle);
+        take_back(link, process, &[released(handle, 1)])?;
+    }
+    Ok(given)
+}
+
+/// The peer answers one of this process's calls with a right, which no thread has looked at.
+fn answers(link: &Link, place: u32, generation: u32) {
+    let unit = Part::OfReceiver { handle: IS_HANDLE }.to_units().0[0];
+    let outcome = (generation, Kind::Message, 0);
+    let slot = Slot::of(link.calls, slot_of(OWN_SET, place));
+    slot.answer_described(&link.region, outcome, (&[], &[unit]));
+}
+
+fn lives(link: &Link, handle: Handle) -> bool {
+    link.exports().resolve(handle).is_some()
+}
+
+#[test]
+fn rights_that_were_given_back_end_when_the_replies_have_been_read_that_were_unread_then() {
+    let (process, link, _peer) = link_of(UID);
+    links::list(&process).push(Some(link.clone()));
+    // Its set of return slots has been used.
+    Own::take(&link).unwrap().free();
+    answers(&link, 3, 7);
+    let first = gives_back(&link, &process, 0..1).unwrap()[0];
+    answers(&link, 4, 9);
+    let second = gives_back(&link, &process, 1..2).unwrap()[0];
+    let take = |place, generation| {
+        link.returns().took(slot_of(OWN_SET, place), generation);
+        settle(&link, &process);
+        (lives(&link, first), lives(&link, second))
+    };
+    assert_eq!(take(4, 8), (true, true), "an earlier answer");
+    assert_eq!(take(3, 7), (false, true));
+    answers(&link, 5, 1);
+    assert_eq!(
+        take(4, 9),
+        (false, false),
+        "a later answer is not waited for"
+    );
+    assert!(back(&link).is_empty());
+    link_life::end_link(&process, &link);
+}
+
+#[test]
+fn rights_that_were_given_back_count_as_claims_of_the_user_until_they_end() {
+    /// As above.
+    const UID: u32 = 3_000_000_127;
+    let (process, link, _peer) = link_of(UID);
+    links::list(&process).push(Some(link.clone()));
+    let mut others = process.users.nothing(UID, Quota::Claims);
+    let left = 2000;
+    others
+        .grow(process.users.limit(Quota::Claims) - left)
+        .unwrap();
+    let fits_all = || {
+        let mut all = process.users.nothing(UID, Quota::Claims);
+        all.grow(left).is_ok()
+    };
+    gives_back(&link, &process, 0..5000).unwrap();
+    assert!(fits_all(), "they have ended");
+    Own::take(&link).unwrap().free();
+    answers(&link, 3, 7);
+    gives_back(&link, &process, 0..200).unwrap();
+    assert!(fits_all(), "a few are nobody's");
+    gives_back(&link, &process, 200..2000).unwrap();
+    assert!(!fits_all());
+    let refused = gives_back(&link, &process, 2000..3000);
+    assert_eq!(refused.unwrap_err().rule, Rule::Introduction);
+    link_life::end_link(&process, &link);
+    assert!(fits_all(), "of a link that has ended and is held");
 }

@@ -8,6 +8,9 @@ use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
+/// Numbers of claimed rights are charged to their user by so many; and so are rights that were given back, until they end.
+pub(crate) const CLAIMS_STEP: u64 = 256;
+
 /// All that a link knows of introductions: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
 pub(crate) struct Introductions {
     /// The names by which the peer claims the rights that others provided to it.

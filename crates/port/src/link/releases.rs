@@ -1,6 +1,7 @@
 //! The rights of a link that are about to end.
 
 use super::Link;
+use super::introductions::CLAIMS_STEP;
 use super::lanes::NOBODY;
 use crate::rank;
 use crate::users::Charge;
@@ -13,32 +14,120 @@ use handfast_proto::users::Refused;
 use handfast_sys::sync::Mutex;
 use std::collections::VecDeque;
 
-/// Rights a peer has given back, which end once these calls' replies have been read.
-pub(crate) struct GivenBack {
-    pub(crate) after: Vec<(u32, u32)>,
-    pub(crate) ending: Vec<Handle>,
-}
-
 /// The rights of a link that are about to end.
 pub(crate) struct Releases {
     /// Rights of this process to be given back, as soon as the socket takes it.
     pub(crate) owed: Mutex<Owed, rank::Owed>,
     /// Rights the peer has given back, until unread replies have been read.
-    pub(crate) back: Mutex<VecDeque<GivenBack>, rank::GivenBack>,
+    pub(crate) back: Mutex<GivenBack, rank::GivenBack>,
 }
 
 impl Releases {
-    /// None yet; `nothing` is charged for what a peer leaves unread.
-    pub(super) fn new(nothing: Charge) -> Self {
+    /// None yet; `nothing` is charged for what a peer leaves unread, and for the rights that it has given back.
+    pub(super) fn new(unread: Charge, claims: Charge) -> Self {
         let owed = Owed {
             rights: VecDeque::new(),
-            bytes: nothing,
+            bytes: unread,
+            is_over: false,
+        };
+        let back = GivenBack {
+            after: Vec::new(),
+            ending: Vec::new(),
+            next: Vec::new(),
+            held: claims,
             is_over: false,
         };
         Self {
             owed: Mutex::new(owed),
-            back: Mutex::default(),
+            back: Mutex::new(back),
         }
+    }
+}
+
+/// A reply that lies unread: slot and generation.
+pub(crate) type Unread = (u32, u32);
+
+/// Rights that the peer has given back, and that end once the replies have been read that were unread then. One list of those for all:
+/// how many replies lie unread, and which, is the peer's to say.
+pub(crate) struct GivenBack {
+    /// Of the replies that were unread when the rights below were the next to end, those that still are.
+    after: Vec<Unread>,
+    ending: Vec<Handle>,
+    /// Rights that were given back since: they end after the replies that are unread when those above have ended.
+    next: Vec<Handle>,
+    /// The charge to the peer's user, who has given back the claims that it paid for.
+    held: Charge,
+    /// The link has ended.
+    is_over: bool,
+}
+
+/// Rights that were given back and have not ended that are nobody's: a peer that waits for few is not cut for others of its user.
+const FREE_RIGHTS: u64 = CLAIMS_STEP;
+
+impl GivenBack {
+    /// These have been given back, when `unread` finds those replies unread. Charges the peer's user, by the step; where the user
+    /// has too many, they end nevertheless.
+    pub(crate) fn add(
+        &mut self,
+        rights: Vec<Handle>,
+        unread: impl FnOnce() -> Vec<Unread>,
+    ) -> Result<(), Refused> {
+        if self.is_over {
+            return Ok(());
+        }
+        if self.ending.is_empty() {
+            (self.ending, self.after) = (rights, unread());
+        } else {
+            self.next.extend(rights);
+        }
+        self.charge()
+    }
+
+    /// The rights that end now, by the replies that are unread still; and what the next ones wait for.
+    pub(crate) fn take_ended(
+        &mut self,
+        is_unread: impl Fn(Unread) -> bool,
+        unread: impl FnOnce() -> Vec<Unread>,
+    ) -> Vec<Handle> {
+        self.after.retain(|reply| is_unread(*reply));
+        if !self.after.is_empty() || self.ending.is_empty() {
+            return Vec::new();
+        }
+        let next = core::mem::take(&mut self.next);
+        let ended = core::mem::replace(&mut self.ending, next);
+        if !self.ending.is_empty() {
+            self.after = unread();
+        }
+        // Fewer: that is not refused.
+        let _ = self.charge();
+        ended
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.ending.is_empty()
+    }
+
+    /// The link has ended: its rights end with it, however long something holds the link.
+    pub(crate) fn end(&mut self) {
+        self.is_over = true;
+        (self.after, self.ending, self.next) = (Vec::new(), Vec::new(), Vec::new());
+        self.held.shrink(self.held.amount());
+    }
+
+    fn charge(&mut self) -> Result<(), Refused> {
+        let count = (self.ending.len() + self.next.len()) as u64;
+        let count = count.saturating_sub(FREE_RIGHTS);
+        charge_to(&mut self.held, count.next_multiple_of(CLAIMS_STEP))
+    }
+}
+
+/// Makes a charge so much.
+fn charge_to(charge: &mut Charge, amount: u64) -> Result<(), Refused> {
+    let before = charge.amount();
+    charge.shrink(before.saturating_sub(amount));
+    match amount.saturating_sub(before) {
+        0 => Ok(()),
+        more => charge.grow(more),
     }
 }
 
@@ -93,13 +182,7 @@ impl Owed {
             return Ok(());
         }
         let bytes = idle as u64 * IDLE_BYTES + self.rights.len() as u64 * OWED_BYTES;
-        let bytes = bytes.saturating_sub(FREE_BYTES);
-        let before = self.bytes.amount();
-        self.bytes.shrink(before.saturating_sub(bytes));
-        match bytes.saturating_sub(before) {
-            0 => Ok(()),
-            more => self.bytes.grow(more),
-        }
+        charge_to(&mut self.bytes, bytes.saturating_sub(FREE_BYTES))
     }
 }
 

@@ -41,8 +41,8 @@ pub(crate) struct Rights {
 }
 
 impl Rights {
-    /// None yet; these are charged for claims, and for what the peer leaves unread.
-    pub(super) fn new(claims: Charge, unread: Charge) -> Self {
+    /// None yet; these are charged for claims and for rights that were given back, and for what the peer leaves unread.
+    pub(super) fn new([claims, given_back]: [Charge; 2], unread: Charge) -> Self {
         Self {
             exports: Lock::default(),
             ended: AtomicU32::new(0),
@@ -53,7 +53,7 @@ impl Rights {
             awaited: Mutex::default(),
             again: Again::default(),
             death_notices: Mutex::default(),
-            releases: Releases::new(unread),
+            releases: Releases::new(unread, given_back),
             peer_ports: PeerPorts::default(),
             spread: Told::default(),
         }
