@@ -17,22 +17,14 @@ MOVED = 42
 OF_MOVED = 1 << 63
 # Messages with four rights each: as many as the server has return slots.
 MESSAGES = 64
+# Rights that are given at a time, and whose ports then have moved.
+MANY = 64
+# Rights that a server is to keep, which takes them all.
+KEPT = 32768
 
 
 def peer_pid(link):
     return struct.unpack("3i", link.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
-
-
-def unread(link):
-    """Takes what the server says. Whether it says nothing more."""
-    try:
-        while link.socket.recv(512):
-            pass
-        return True
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
 
 
 def third(other, number):
@@ -44,35 +36,53 @@ def third(other, number):
     return units
 
 
-def moved(link, other, number):
-    """Gives the server a right to a port of this process, which then is said to be the other server's."""
-    handle = 1 << 31 | number % 4096
-    while not link.post(b"keep", wire.words16(1, handle, 0x100, 0)):
-        time.sleep(0.0005)
-    time.sleep(0.002)
-    home = other.welcome.incarnation + struct.pack("<I", peer_pid(other))
-    link.control(MOVED, struct.pack("<IIQ", handle, other.welcome.port, number | OF_MOVED) + home)
-
-
-def many(link, other, number):
-    """Gives the server 64 rights, and says of all that they have moved. How many."""
-    handles = [1 << 31 | (number + step) % 60000 for step in range(64)]
-    for first in range(0, 64, 4):
+def moved(link, other, numbers):
+    """Gives the server rights to ports of this process, which then are said to be the other server's. Waits until it has heard that."""
+    handles = [1 << 31 | number % 60000 for number in numbers]
+    text = b"keep" if len(handles) == 1 else b"keep all"
+    for first in range(0, len(handles), 4):
         units = []
         for handle in handles[first : first + 4]:
             units += wire.words16(1, handle, 0x100, 0)
-        while not link.post(b"keep all", units):
-            time.sleep(0.0005)
-            if unread(link):
-                return 0
-    time.sleep(0.002)
+        link.post_all(text, units)
     home = other.welcome.incarnation + struct.pack("<I", peer_pid(other))
-    for handle in handles:
-        while not link.control(MOVED, struct.pack("<IIQ", handle, other.welcome.port, handle | OF_MOVED) + home):
-            time.sleep(0.0005)
-            if unread(link):
-                return 0
-    return 64
+    for number, handle in zip(numbers, handles):
+        said = struct.pack("<IIQ", handle, other.welcome.port, number | OF_MOVED) + home
+        while not link.control(MOVED, said):
+            time.sleep(0.0002)
+            if link.heard() is None:
+                raise ConnectionError("the server has ended the link")
+    link.settles()
+
+
+def strike(link, other, how, number, sent):
+    """One more act. How many messages it was."""
+    if how in ("kept", "used"):
+        if how == "kept" and sent >= MESSAGES:
+            time.sleep(0.01)
+            return 0
+        link.post_all(b"keep" if how == "kept" else b"use", third(other, number))
+        link.settles()
+        return 1
+    if how == "calls":
+        # In lanes of this process, for as long as there are slots.
+        if sent >= 256:
+            time.sleep(0.01)
+            return 0
+        link.use(sent)
+        return int(link.post(b"hold", [], wire.CALL, sent // 16, sent, 1))
+    if how == "many":
+        if sent >= KEPT:
+            time.sleep(0.01)
+            return 0
+        moved(link, other, range(number, number + MANY))
+        return MANY
+    moved(link, other, [number])
+    if how == "pass":
+        link.use(sent % 16)
+        return int(link.post(b"pass", [], wire.CALL, 0, sent % 16, 1 + sent // 16))
+    link.post_all(b"thin" if how == "thin" else b"use")
+    return 1
 
 
 def main():
@@ -81,45 +91,17 @@ def main():
     own = wire.incarnation()
     other = wire.Link(other_name, own)
     link = wire.Link(name, own)
-    link.socket.setblocking(False)
     number, sent = 1000, 0
     wire.here()
-    while not wire.is_told():
-        if how == "kept":
-            if sent < MESSAGES:
-                sent += link.post(b"keep", third(other, number))
-            else:
-                time.sleep(0.01)
-        elif how == "used":
-            sent += link.post(b"use", third(other, number))
-            time.sleep(0.005)
-        elif how == "thin":
-            moved(link, other, number)
-            sent += link.post(b"thin", [])
-            time.sleep(0.005)
-        elif how == "pass":
-            moved(link, other, number)
-            link.use(sent % 16)
-            sent += link.post(b"pass", [], wire.CALL, 0, sent % 16, 1 + sent // 16)
-            time.sleep(0.005)
-        elif how == "many":
-            sent += many(link, other, number)
-            number += 60
-        elif how == "calls":
-            # In lanes of this process, for as long as there are slots.
-            if sent < 256:
-                link.use(sent)
-                sent += link.post(b"hold", [], wire.CALL, sent // 16, sent, 1)
-            else:
-                time.sleep(0.01)
-        else:
-            moved(link, other, number)
-            sent += link.post(b"use", [])
-            time.sleep(0.005)
-        number += 4
-        if unread(link):
-            wire.say("note the server has ended the link")
-            break
+    try:
+        while not wire.is_told():
+            sent += strike(link, other, how, number, sent)
+            number += MANY
+            link.taken()
+            if link.heard() is None:
+                raise ConnectionError("the server has ended the link")
+    except ConnectionError as error:
+        wire.say(f"note {error}")
     wire.say(f"note {sent} messages")
     wire.until_told()
 

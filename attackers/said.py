@@ -8,6 +8,7 @@ has been given.
 Words: the server's name, and one of these.
 """
 
+import itertools
 import os
 import signal
 import struct
@@ -16,7 +17,6 @@ import time
 
 import wire
 
-SAID = 3
 PROVIDE, CLAIM, TOLD, ATTENUATE = 1, 2, 5, 6
 # A part, and a control message.
 RECEIVE, SETTLED = 5, 40
@@ -30,30 +30,25 @@ PROVIDED = (24576, 12288, 6144)
 MOVED = 1 << 63
 
 
-def unread(link):
-    """Takes what the server says."""
-    try:
-        while link.socket.recv(512):
-            pass
-        wire.say("note the server has ended the link")
-        wire.until_told()
-        sys.exit()
-    except BlockingIOError:
-        pass
+# So many statements at a time.
+EACH = 4096
 
 
 def say_all(link, texts, handle, reply=0):
-    """Says these in lane 0, and leaves the server time for others. The seconds it took."""
-    link.socket.setblocking(False)
-    begun = time.monotonic()
-    for number, text in enumerate(texts):
-        while not link.post(text, (), SAID, reply=reply, generation=1, handle=handle):
-            time.sleep(0.001)
-        if number % 4096 == 0:
-            unread(link)
+    """Says these in lane 0, until they have been heard. The seconds it took."""
+    begun, texts = time.monotonic(), iter(texts)
+    while True:
+        some = list(itertools.islice(texts, EACH))
+        if not some:
+            break
+        if not link.say_all(some, handle, reply):
+            wire.say("note the server has ended the link")
+            wire.until_told()
+            sys.exit()
     while link.room(0) < wire.LANE_SLOTS:
-        unread(link)
-        time.sleep(0.001)
+        if link.heard() is None:
+            break
+        time.sleep(0.0005)
     return time.monotonic() - begun
 
 
@@ -85,6 +80,7 @@ def claimed(name):
         word += 1
         say_all(link, claims(word, 1), 0, NOWHERE)
         time.sleep(0.01)
+    wire.say(f"note {word - CLAIMED} claims since")
 
 
 def provided(name):
@@ -105,6 +101,7 @@ def provided(name):
     for child in children:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+    wire.say(f"note {sum(PROVIDED)} rights provided")
     wire.here()
 
 
@@ -121,9 +118,8 @@ def told(name):
     base = wire.LANES_AT + lane * wire.LANE_BYTES
     link.words[(base + 192) // 4] = link.receiver + 1
     for _ in range(wire.LANE_SLOTS):
-        link.post(text, (), SAID, lane=lane, handle=handle)
+        link.post(text, (), wire.SAID, lane=lane, handle=handle)
     wire.here()
-    link.socket.setblocking(False)
     words, number = link.words, wire.LANE_SLOTS
     while not wire.is_told():
         # Each slot has been written; from now on its number changes.
@@ -134,7 +130,9 @@ def told(name):
             link.posted[lane] = number & 0xFFFFFFFF
             if words[(base + 64) // 4] == 0:
                 link.ring(lane)
-        unread(link)
+        if link.heard() is None:
+            wire.say("note the server has ended the link")
+            break
     wire.say(f"note {number} ends of ports told")
 
 

@@ -15,7 +15,7 @@ import time
 
 import wire
 
-SAID, PROVIDE, MOVED = 3, 1, 42
+PROVIDE, MOVED = 1, 42
 OF_MOVED = 1 << 63
 # A port of this process, at its first receiver.
 PORT = 0x100
@@ -23,35 +23,8 @@ PORT = 0x100
 CALLS = 192
 # Reply slots of calls that nobody waits for.
 UNAWAITED = 5
-# How often all is tried again.
-PAUSE_S = 0.2
-
-
-def unread(link):
-    """Takes what the server says. Whether the link is there still."""
-    link.socket.setblocking(False)
-    try:
-        while link.socket.recv(512):
-            pass
-        return False
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-
-
-def drain(link):
-    """Takes all messages that the server has sent here."""
-    words = link.words
-    for lane in range(wire.LANES):
-        base = wire.SIDE_BYTES + wire.LANES_AT + lane * wire.LANE_BYTES
-        if words[(base + 192) // 4] == 0:
-            continue
-        head = words[(base + 128) // 4]
-        while words[(base + wire.SLOTS_AT + 64 * (head % wire.LANE_SLOTS)) // 4] == head + 1:
-            head += 1
-        words[(base + 128) // 4] = head
-        words[(base + 64) // 4] = 0
+# How long statements in lanes take to be heard, on a busy machine.
+PAUSE_S = 0.01
 
 
 def parts(link, index=0):
@@ -94,31 +67,34 @@ def circle(name):
     server = one.welcome.incarnation + one.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4]
     ends = (one, names[0], ours), (other, names[1], theirs)
     for link, handle, (_, port) in ends:
-        drain(link)
+        link.taken()
         link.control(MOVED, struct.pack("<IIQ", handle, port, OF_MOVED | handle) + server)
-    time.sleep(PAUSE_S)
     for link, handle, by in ends:
-        through(link, by, struct.pack("<IIQ", PROVIDE, 0, OF_MOVED | handle) + server, SAID)
+        link.settles()
+        through(link, by, struct.pack("<IIQ", PROVIDE, 0, OF_MOVED | handle) + server, wire.SAID)
     time.sleep(PAUSE_S)
     for link, _, by in ends:
-        drain(link)
+        link.taken()
         through(link, by, b"round")
         link.use(UNAWAITED)
         link.post(b"pass", (), wire.CALL, 0, UNAWAITED, 1)
-        unread(link)
     time.sleep(PAUSE_S)
-    one.close()
-    other.close()
+    for link in (one, other):
+        link.heard()
+        link.close()
 
 
 def circles(name):
     wire.here()
+    count = 0
     while not wire.is_told():
         try:
             circle(name)
+            count += 1
         except (OSError, ConnectionError, wire.Refused):
             # The server has cut a link.
             time.sleep(PAUSE_S)
+    wire.say(f"note {count} circles")
 
 
 def homes(name):
@@ -136,17 +112,17 @@ def homes(name):
             kept.pop(0).close()
         home.use(0)
         handle = 1 << 31 | number % 4096
-        introducer.post(b"keep", wire.words16(1, handle, PORT))
-        time.sleep(0.002)
+        introducer.post_all(b"keep", wire.words16(1, handle, PORT))
         there = home.incarnation + struct.pack("<I", os.getpid())
         introducer.control(MOVED, struct.pack("<IIQ", handle, PORT, number | OF_MOVED) + there)
-        time.sleep(0.002)
+        introducer.settles()
         home.post(b"pass", (), wire.CALL, 0, 0, 1)
-        time.sleep(0.002)
-        if not unread(introducer):
+        introducer.taken()
+        home.taken()
+        if introducer.heard() is None:
             wire.say("note the server has ended the link")
             break
-        unread(home)
+        home.heard()
     wire.say(f"note {number} homes")
 
 
@@ -159,16 +135,16 @@ def relays(name, most):
         for number in range(CALLS):
             sent += 1
             while not through(caller, by, b"hold", wire.CALL, reply=UNAWAITED, generation=sent):
-                drain(link)
-                unread(caller)
-                time.sleep(0.0005)
-        drain(link)
+                link.taken()
+                caller.heard()
+                time.sleep(0.0002)
+        link.taken()
     wire.say(f"note {sent} calls to {len(links)} links")
     wire.here()
     while not wire.is_told():
         for link in [caller, *links]:
-            drain(link)
-            unread(link)
+            link.taken()
+            link.heard()
         time.sleep(0.02)
 
 

@@ -35,7 +35,7 @@ DESCRIPTORS, WHERE_DOOR, SHOW_DOOR, HERE_DOOR = 16, 17, 18, 19
 UNUSED, ARENA, SEALED = 26, 32, 43
 
 # Kinds of messages in a slot.
-MESSAGE, CALL = 0, 1
+MESSAGE, CALL, SAID = 0, 1, 3
 
 
 def pages(length):
@@ -185,6 +185,30 @@ def send(connection, data, fds=()):
     return connection.sendmsg([data], ancillary)
 
 
+def send_now(connection, data, fds=()):
+    """As `send`, where there is room at once; raises `BlockingIOError` otherwise. At a socket with a timeout Python waits for room
+    itself, whatever the flags say. The descriptor of such a socket does not block."""
+    patience = connection.gettimeout()
+    if patience is not None and not fds:
+        return os.write(connection.fileno(), data)
+    ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+    if patience:
+        connection.setblocking(False)
+    try:
+        return connection.sendmsg([data], ancillary, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    finally:
+        if patience:
+            connection.settimeout(patience)
+
+
+def receive_now(connection, length=512):
+    """One message that is there, without its descriptors; empty at the end. Raises `BlockingIOError` where there is none. As
+    `send_now`."""
+    if connection.gettimeout() is None:
+        return connection.recv(length, socket.MSG_DONTWAIT)
+    return os.read(connection.fileno(), length)
+
+
 def receive(connection, length=512, count=8):
     """One message and its descriptors; empty at the end."""
     data, ancillary, _, _ = connection.recvmsg(length, socket.CMSG_SPACE(4 * count))
@@ -213,6 +237,7 @@ class Link:
     def __init__(self, name, identity=None, patience=5.0, extra=(), seals=True):
         self.name, self.incarnation = name, identity or incarnation()
         self.socket = connect(name, patience)
+        self.region_fd = self.bells_fd = None
         self.own_bells = own_bells()
         send(self.socket, hello(name, self.incarnation), [self.own_bells, *extra])
         text, fds = receive(self.socket, 256)
@@ -261,17 +286,80 @@ class Link:
 
     def close(self):
         self.socket.close()
-        os.close(self.own_bells)
+        for fd in (self.own_bells, self.region_fd, self.bells_fd):
+            if fd is not None:
+                os.close(fd)
+        self.own_bells = self.region_fd = self.bells_fd = None
 
     def control(self, what, rest=b"", fds=(), argument=0):
         """A control message. Does not wait for room: whether it was sent."""
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         try:
-            self.socket.sendmsg([bytes([what, argument]) + rest], ancillary, flags)
+            send_now(self.socket, bytes([what, argument]) + rest, fds)
             return True
-        except (BlockingIOError, OSError):
+        except OSError:
             return False
+
+    def heard(self):
+        """Takes what the server has said until now. None once it has ended the link."""
+        texts = []
+        try:
+            while True:
+                text = receive_now(self.socket)
+                if not text:
+                    return None
+                texts.append(text)
+        except BlockingIOError:
+            return texts
+        except OSError:
+            return None
+
+    def settles(self, patience=1.0):
+        """Waits until the server has heard all that was said to it: it answers a question behind that. Whether it has."""
+        end = time.monotonic() + patience
+        if not self.control(STAT):
+            return False
+        while time.monotonic() < end:
+            texts = self.heard()
+            if texts is None:
+                return False
+            if any(text[0] == COUNTERS for text in texts):
+                return True
+            select.select([self.socket], [], [], 0.01)
+        return False
+
+    def taken(self):
+        """Takes the messages that the server has sent here: of each its kind, handle, word of its reply slot, generation, and the
+        bytes that lie in its slot."""
+        words, messages = self.words, []
+        for lane in range(LANES):
+            base = SIDE_BYTES + LANES_AT + lane * LANE_BYTES
+            if words[(base + 192) // 4] == 0:
+                continue
+            begun = head = words[(base + 128) // 4]
+            while True:
+                slot = base + SLOTS_AT + 64 * (head % LANE_SLOTS)
+                at = slot // 4
+                if words[at] != head + 1 & 0xFFFFFFFF:
+                    break
+                text = bytes(self.region[slot + 24 : slot + 64])
+                messages.append((words[at + 1] >> 18 & 3, words[at + 2], words[at + 3], words[at + 4], text))
+                head = head + 1 & 0xFFFFFFFF
+            if head != begun:
+                words[(base + 128) // 4] = head
+            words[(base + 64) // 4] = 0
+        return messages
+
+    def answer(self, index, generation, data=b"", units=(), kind=MESSAGE):
+        """Writes an outcome into one of the server's reply slots. Wakes nobody."""
+        slot = SIDE_BYTES + REPLIES_AT + 128 * index
+        units = b"".join(units)
+        body = data + units
+        outside = len(body) > 40
+        at = SIDE_BYTES + BUFFERS_AT + BUFFER_BYTES * index if outside else slot + 24
+        self.region[at : at + len(body)] = body
+        words, slot = self.words, slot // 4
+        words[slot + 1] = len(data) | int(outside) << 17 | kind << 18 | len(units) // 16 << 20
+        words[slot] = generation & 0xFFFFFFFF
 
     def give(self, fds):
         """Sends descriptors ahead of messages that name them. The number of the first."""
@@ -304,8 +392,8 @@ class Link:
         if at is not None:
             outside, offset = True, at
         elif outside:
-            # One block for all: the largest.
-            offset = 64 * 1024 + 16 * 8192
+            # A block for each slot, or one for all: the largest. The server may not have read what was posted before.
+            offset = 1024 * (number % LANE_SLOTS) if len(body) <= 1024 else 64 * 1024 + 16 * 8192
             region[base + ARENA_AT + offset : base + ARENA_AT + offset + len(body)] = body
         else:
             region[slot + 24 : slot + 24 + len(body)] = body
@@ -321,6 +409,43 @@ class Link:
         if words[(base + 64) // 4] == 0:
             self.ring(lane)
         return True
+
+    def say_many(self, texts, handle, reply=0, lane=0):
+        """Puts statements into a lane, as many as there is room for, and rings once. How many."""
+        if self.posted[lane] == 0:
+            self.region
+            touch(self.words, LANES_AT + lane * LANE_BYTES, ARENA_AT)
+        base, first, count = LANES_AT + lane * LANE_BYTES + SLOTS_AT, self.posted[lane], 0
+        for text in texts[: self.room(lane)]:
+            slot = base + 64 * ((first + count) % LANE_SLOTS)
+            meta = len(text) | SAID << 18
+            struct.pack_into("<IIIII", self.region, slot + 4, meta, handle, reply, 1, 0)
+            self.region[slot + 24 : slot + 24 + len(text)] = text
+            count += 1
+            self.words[slot // 4] = first + count & 0xFFFFFFFF
+        self.posted[lane] = first + count & 0xFFFFFFFF
+        if count and self.words[(LANES_AT + lane * LANE_BYTES + 64) // 4] == 0:
+            self.ring(lane)
+        return count
+
+    def say_all(self, texts, handle, reply=0, lane=0):
+        """As `say_many`: all, as there is room. Takes what the server says meanwhile. Whether the link is there still."""
+        texts = list(texts)
+        while texts:
+            count = self.say_many(texts[:LANE_SLOTS], handle, reply, lane)
+            del texts[:count]
+            if not count:
+                time.sleep(0.0001)
+            if self.heard() is None:
+                return False
+        return True
+
+    def post_all(self, data=b"", units=(), kind=MESSAGE, **more):
+        """As `post`, and waits for room, as long as the link lasts and this program is not told to end."""
+        while not self.post(data, units, kind, **more):
+            time.sleep(0.0002)
+            if self.heard() is None or is_told():
+                raise ConnectionError("no room, and the link or the attack is over")
 
     @property
     def receiver(self):

@@ -1,7 +1,7 @@
 //! The cost of an attack to its victims beyond the controls, as a row of the table, and whether that may be.
 
 use super::kinds::Kind;
-use super::slice::Slice;
+use super::slice::{BEGINS, Slice};
 use handfast_cli::output::say;
 use std::time::Duration;
 
@@ -155,6 +155,14 @@ impl Measured {
                 .map(|how| format!("the server ended: {how}")),
         );
         failures.extend(struck.breaches.iter().cloned());
+        for (slice, where_to) in [(&self.elsewhere, "elsewhere"), (struck, "here")] {
+            if slice.absent > 0 {
+                failures.push(format!(
+                    "{} attackers did not come to their attack {where_to} within {BEGINS:?}",
+                    slice.absent
+                ));
+            }
+        }
         if let Some(failure) = struck.calls.failures.first() {
             let count = struck.calls.failures.len();
             failures.push(format!("{count} calls failed: {failure}"));
@@ -228,5 +236,22 @@ impl Measured {
             say!("    {note}")?;
         }
         Ok(failures.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::kinds::PLAIN;
+    use super::*;
+
+    #[test]
+    fn an_attacker_that_does_not_come_to_its_attack_is_a_failure() {
+        let mut measured = Measured::default();
+        assert!(measured.failures(&PLAIN).is_empty());
+        measured.struck.absent = 1;
+        assert_eq!(measured.failures(&PLAIN).len(), 1);
+        measured.elsewhere.absent = 2;
+        assert_eq!(measured.failures(&PLAIN).len(), 2);
+        assert!(!measured.is_noisy(&PLAIN));
     }
 }

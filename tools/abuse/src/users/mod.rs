@@ -5,6 +5,7 @@
 //! `kinds` has the attacks, `slice` is one measurement, `roles` are the processes that are measured, `judge` compares.
 
 mod judge;
+mod kind;
 mod kinds;
 mod roles;
 mod slice;
@@ -57,7 +58,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 22] = [
+const PROGRAMS: [(&str, &str); 23] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
@@ -65,6 +66,10 @@ const PROGRAMS: [(&str, &str); 22] = [
         include_str!("../../../../attackers/listener.py"),
     ),
     ("names.py", include_str!("../../../../attackers/names.py")),
+    (
+        "answers.py",
+        include_str!("../../../../attackers/answers.py"),
+    ),
     ("unread.py", include_str!("../../../../attackers/unread.py")),
     (
         "unclaimed.py",

@@ -33,6 +33,8 @@ pub(super) struct Slice {
     pub(super) refused: Vec<String>,
     /// The attacker's successes.
     pub(super) breaches: Vec<String>,
+    /// Attackers that have not come to their attacks: what was measured says nothing.
+    pub(super) absent: usize,
     /// The attacker's notes on its actions, or on actions it could not do.
     pub(super) notes: Vec<String>,
     /// How the server ended, which must not.
@@ -53,6 +55,7 @@ impl Slice {
         self.newcomers_us.extend(other.newcomers_us);
         self.refused.extend(other.refused);
         self.breaches.extend(other.breaches);
+        self.absent += other.absent;
         self.notes.extend(other.notes);
         self.ended.extend(other.ended);
         self.memory_kib = self.memory_kib.max(other.memory_kib);
@@ -70,6 +73,8 @@ pub(super) const BEHIND_NAME: &str = "behind";
 
 /// How long the server is watched when nobody calls it.
 const QUIET: Duration = Duration::from_secs(1);
+/// How long the attacker may take until its attack is under way.
+pub(super) const BEGINS: Duration = Duration::from_secs(60);
 /// How long the newcomer may take until it has said how it went.
 const COMES: Duration = Duration::from_secs(12);
 
@@ -109,7 +114,7 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
                 _ => kind.words,
             };
             let mut attacker = start_attacker(place, kind, words, aim)?;
-            hear(&mut attacker, PATIENCE, true, &mut slice);
+            hear(&mut attacker, BEGINS, true, &mut slice);
             Some(attacker)
         }
     };
@@ -301,9 +306,7 @@ fn hear(attacker: &mut Child, patience: Duration, until_here: bool, slice: &mut 
             if !until_here {
                 std::thread::sleep(left);
             } else {
-                slice
-                    .notes
-                    .push("the attacker did not come to its attack".to_owned());
+                slice.absent += 1;
             }
             return;
         };
