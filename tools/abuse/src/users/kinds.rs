@@ -309,6 +309,8 @@ pub(super) const KINDS: [Kind; 50] = [
         words: &["circle"],
         time: Duration::from_millis(3000),
         is_quiet: true,
+        // Links of 256 rights that the server keeps, some 0.12 MiB each.
+        grows_mib: 40,
         ..PLAIN
     },
     Kind {
@@ -317,8 +319,8 @@ pub(super) const KINDS: [Kind; 50] = [
         program: "vine.py",
         words: &["homes"],
         time: Duration::from_millis(3000),
-        // Links of 256 rights that the server keeps.
-        grows_mib: 24,
+        // Links of 256 rights that the server keeps, as above.
+        grows_mib: 40,
         ..PLAIN
     },
     Kind {
