@@ -110,6 +110,13 @@ impl Doors {
         self.awaited.push(question);
     }
 
+    /// Whether something waits for a link with `exporter`.
+    fn is_sought(&self, exporter: [u8; 20]) -> bool {
+        self.waiting.is_for_link(exporter)
+            || self.moved.iter().any(|moved| moved.exporter == exporter)
+            || self.asks.iter().any(|(caller, ..)| *caller == exporter)
+    }
+
     /// Whether it was; it has been answered then.
     fn answered(&mut self, exporter: [u8; 20], link: &Link) -> bool {
         let mut awaited = self.awaited.iter();
@@ -122,8 +129,16 @@ impl Doors {
 struct Moved {
     exporter: [u8; 20],
     link: Weak<Link>,
+    serial: u32,
     name: Handle,
     _charge: Charge,
+}
+
+impl Moved {
+    /// Whether the peer of that link has said that the port has moved to `exporter`.
+    fn is_of(&self, exporter: [u8; 20], serial: u32) -> bool {
+        self.serial == serial && self.exporter == exporter
+    }
 }
 
 struct Asked {
@@ -184,13 +199,14 @@ pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name
     }
     let mut doors = doors(process);
     (doors.moved).retain(|moved| moved.link.strong_count() > 0);
-    let is_asked = doors.moved.iter().any(|moved| moved.exporter == exporter);
+    let is_asked = (doors.moved.iter()).any(|moved| moved.is_of(exporter, link.serial));
     let Some(charge) = charge_stranger(process, link) else {
         return;
     };
     doors.moved.push(Moved {
         exporter,
         link: Arc::downgrade(link),
+        serial: link.serial,
         name,
         _charge: charge,
     });
@@ -357,25 +373,29 @@ fn make_door(process: &Process) -> Result<Arc<OwnedFd>, Errno> {
     Ok(door)
 }
 
-/// Recipient: has a thread make a link by the door of `exporter`, and rights that wait for it use it;
-/// without a door they stay on their vines. Nothing comes of a door that was not asked for.
+/// Recipient: has a thread make a link by the door of `exporter`, and all that waits for one uses it. Without a door, rights from
+/// this introducer stay on their vines; others wait for what theirs have to say. Nothing comes of a door that was not asked for.
 pub(crate) fn knock(
     process: &Arc<Process>,
-    link: &Link,
+    introducer: &Link,
     exporter: [u8; 20],
     door: Option<Foreign>,
 ) {
-    if !doors(process).answered(exporter, link) {
-        return;
-    }
-    // The process behind a door may make this thread wait for ever: the thread counts against its user.
-    let Ok(charge) = process.users.charge(link.peer.uid, Quota::Threads, 1) else {
-        return meet(process, exporter, None);
+    let by = introducer.serial;
+    let has_moved = {
+        let mut doors = doors(process);
+        if !doors.answered(exporter, introducer) || !doors.is_sought(exporter) {
+            return;
+        }
+        (doors.moved.iter()).any(|moved| moved.is_of(exporter, by))
     };
-    let node = process.clone();
+    // The process behind a door may make this thread wait for ever: the thread counts against its user.
+    let Ok(charge) = (process.users).charge(introducer.peer.uid, Quota::Threads, 1) else {
+        return stay_without(process, exporter, by);
+    };
     // The connector pays for the link's memory, and a process that was given a right has not asked for that. Senders follow a port.
-    let has_moved = (doors(process).moved.iter()).any(|moved| moved.exporter == exporter);
     let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
+    let node = process.clone();
     let work = move || {
         handfast_sys::signal::block_all();
         let link = door.and_then(|door| {
@@ -383,40 +403,61 @@ pub(crate) fn knock(
                 .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
                 .ok()
         });
-        meet(&node, exporter, link.as_deref());
+        match &link {
+            Some(link) => meet(&node, exporter, link),
+            None => stay_without(&node, exporter, by),
+        }
         drop((link, charge));
     };
     if thread::spawn("handfast-door", 256 * 1024, work).is_err() {
-        meet(process, exporter, None);
+        stay_without(process, exporter, by);
     }
 }
 
-fn meet(process: &Arc<Process>, exporter: [u8; 20], link: Option<&Arc<Link>>) {
-    let (waiting, asks, moved): (Vec<_>, Vec<_>, Vec<_>) = {
-        let mut doors = doors(process);
-        let waiting = doors.waiting.take(exporter).collect();
-        let is_for = |ask: &mut ([u8; 20], Ask, Charge)| ask.0 == exporter;
-        let is_to = |moved: &mut Moved| moved.exporter == exporter;
-        let moved = doors.moved.extract_if(.., is_to).collect();
-        (waiting, doors.asks.extract_if(.., is_for).collect(), moved)
+/// Rights, paths and moved ports that wait for a link with one process.
+type Sought = (Vec<Stranger>, Vec<([u8; 20], Ask, Charge)>, Vec<Moved>);
+
+/// Takes out what waits for a link with `exporter`: all, or what the peer of one link is to show the way for.
+fn take_sought(process: &Process, exporter: [u8; 20], by: Option<u32>) -> Sought {
+    let mut doors = doors(process);
+    let is_for = |(caller, ask, _): &mut ([u8; 20], Ask, Charge)| {
+        *caller == exporter && by.is_none_or(|by| ask.forwarder().serial == by)
     };
+    let is_to = |moved: &mut Moved| {
+        moved.exporter == exporter && by.is_none_or(|by| moved.is_of(exporter, by))
+    };
+    let waiting = doors.waiting.take(exporter, by);
+    let asks = doors.asks.extract_if(.., is_for).collect();
+    let moved = doors.moved.extract_if(.., is_to).collect();
+    (waiting, asks, moved)
+}
+
+/// The peer of a link has shown no way to `exporter`: what waits for its answer does without.
+fn stay_without(process: &Process, exporter: [u8; 20], by: u32) {
+    let (waiting, asks, _moved) = take_sought(process, exporter, Some(by));
+    for (_, ask, _) in asks {
+        paths::give_up(&ask);
+    }
+    for stranger in waiting {
+        if let Some(upgrade) = stranger.upgrade.upgrade() {
+            upgrade.decline();
+        }
+    }
+}
+
+/// There is a link with `exporter`, which all that has waited for one uses, whoever has shown the way.
+fn meet(process: &Arc<Process>, exporter: [u8; 20], link: &Arc<Link>) {
+    let (waiting, asks, moved) = take_sought(process, exporter, None);
     for moved in moved {
-        if let (Some(link), Some(from)) = (link, moved.link.upgrade()) {
+        if let Some(from) = moved.link.upgrade() {
             redirect::redirect(process, (&from, moved.name), link);
         }
     }
     for (_, ask, _) in asks {
-        match link {
-            Some(link) => paths::want(process, link, ask),
-            None => paths::give_up(&ask),
-        }
+        paths::want(process, link, ask);
     }
     for Stranger { port, upgrade, .. } in waiting {
         let Some(upgrade) = upgrade.upgrade() else {
-            continue;
-        };
-        let Some(link) = link else {
-            upgrade.decline();
             continue;
         };
         let number = (&*upgrade.introducer, upgrade.number);

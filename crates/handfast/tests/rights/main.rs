@@ -10,6 +10,7 @@ mod trio;
 mod attenuation;
 mod badges;
 mod crossing;
+mod doors;
 mod given;
 mod introductions;
 mod members;

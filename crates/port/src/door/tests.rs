@@ -6,6 +6,7 @@ use crate::lifecycle;
 use crate::link_life;
 use crate::links;
 use core::sync::atomic::Ordering;
+use handfast_layout::control::kind;
 use handfast_layout::link::Side;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
@@ -93,7 +94,7 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
     assert_eq!(asks.collect::<Vec<_>>(), [true, false, false]);
     assert!(doors.waiting.remove(&upgrades[1]).is_some());
     assert!(doors.waiting.remove(&upgrades[1]).is_none());
-    assert_eq!(doors.waiting.take([9; 20]).count(), 2);
+    assert_eq!(doors.waiting.take([9; 20], None).len(), 2);
     assert!(doors.waiting.remove(&upgrades[0]).is_none());
 }
 
@@ -142,5 +143,84 @@ fn what_a_recipient_has_asked_goes_with_it() {
     listed(&recipient);
     link_life::end_link(&process, &recipient);
     assert!(!is_asked());
+    lifecycle::shutdown(&process);
+}
+
+/// Kinds of the control messages that the peer of a link has been sent so far.
+fn told(peer: &OwnedFd) -> Vec<u8> {
+    let mut bytes = [0; 512];
+    let next = || match handfast_sys::socket::receive(peer, &mut bytes, 0) {
+        Ok((len_bytes, _)) if len_bytes > 0 => Some(bytes[0]),
+        _ => None,
+    };
+    core::iter::from_fn(next).collect()
+}
+
+/// The answer of an introducer to the question for a door.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Silence,
+    NoDoor,
+    Death,
+}
+
+/// An introducer that did not answer, or answered that there is no door, kept all others from showing it.
+#[test]
+fn each_introducer_is_asked_for_a_door_and_answers_for_itself() {
+    for answer in [Answer::Silence, Answer::NoDoor, Answer::Death] {
+        let process = lifecycle::start(Configuration::new()).ok().unwrap();
+        let (hostile, hears_first) = link_in(&process, 4721, Side::Connector);
+        let (honest, hears) = link_in(&process, 4722, Side::Connector);
+        for (link, peer) in [(&hostile, &hears_first), (&honest, &hears)] {
+            handfast_sys::socket::set_nonblocking(peer, true).unwrap();
+            links::list(&process).push(Some(link.clone()));
+        }
+        let exporter = [5; 20];
+        let waits = |link, number| {
+            let upgrade = Upgrade::new(&process, link, (exporter, number));
+            ask_where(&process, &upgrade, 1);
+            upgrade
+        };
+        let first = waits(&hostile, 1);
+        assert_eq!(told(&hears_first), [kind::DOOR_WHERE]);
+        if answer == Answer::Death {
+            link_life::end_link(&process, &hostile);
+        }
+        let second = waits(&honest, 1);
+        assert_eq!(told(&hears), [kind::DOOR_WHERE], "{answer:?}");
+        if answer == Answer::NoDoor {
+            knock(&process, &hostile, exporter, None);
+            let is_declined = || told(&hears_first).contains(&kind::DECLINED);
+            assert!(handfast_testing::within_patience(is_declined));
+        }
+        assert_eq!(told(&hears), [], "declined for another's answer");
+        let taken = doors(&process).waiting.take(exporter, None);
+        let waiting: Vec<_> = taken.iter().filter_map(|of| of.upgrade.upgrade()).collect();
+        let is_waiting = |of: &Arc<Upgrade>| waiting.iter().any(|waits| Arc::ptr_eq(waits, of));
+        assert!(is_waiting(&second), "{answer:?}");
+        // A door that another has shown is as good.
+        assert_eq!(is_waiting(&first), answer != Answer::NoDoor, "{answer:?}");
+        lifecycle::shutdown(&process);
+    }
+}
+
+/// As that, of ports that have moved.
+#[test]
+fn each_old_home_is_asked_for_the_door_of_the_new_one() {
+    let process = lifecycle::start(Configuration::new()).ok().unwrap();
+    let homes = [4723, 4724].map(|user| link_in(&process, user, Side::Connector));
+    let exporter = [6; 20];
+    for (home, hears) in &homes {
+        handfast_sys::socket::set_nonblocking(hears, true).unwrap();
+        seek(&process, home, exporter, 1 << 31);
+        assert_eq!(told(hears), [kind::DOOR_WHERE]);
+        seek(&process, home, exporter, 1 << 31 | 1);
+        assert_eq!(told(hears), [], "once for all its ports");
+    }
+    stay_without(&process, exporter, homes[0].0.serial);
+    let doors = doors(&process);
+    let left: Vec<_> = doors.moved.iter().map(|moved| moved.serial).collect();
+    assert_eq!(left, [homes[1].0.serial; 2]);
+    drop(doors);
     lifecycle::shutdown(&process);
 }

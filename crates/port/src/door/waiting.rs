@@ -3,6 +3,7 @@
 
 use super::Upgrade;
 use crate::users::Charge;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering;
 use handfast_sys::clock;
 use std::collections::BTreeMap;
@@ -11,18 +12,32 @@ use std::sync::{Arc, Weak};
 /// How soon a door that was not shown is asked for again.
 const ASK_AGAIN_NS: u64 = 1_000_000_000;
 
+/// An exporter, and the introducer that may show the way to it, by the number of its link: each answers for the rights that came
+/// from it, and is asked whatever the others say or leave unsaid.
+type Way = ([u8; 20], u32);
+
+fn way(upgrade: &Upgrade) -> Way {
+    (upgrade.exporter, upgrade.introducer.serial)
+}
+
 /// See the module text.
 #[derive(Default)]
 pub(super) struct Waiting {
-    for_links: BTreeMap<[u8; 20], Strangers>,
+    for_links: BTreeMap<Way, Strangers>,
     for_lanes: BTreeMap<u64, Stranger>,
     last_place: u64,
 }
 
-/// Strangers whose port belongs to one exporter.
+/// The ways to `exporter`: all, or the one by an introducer.
+fn ways(exporter: [u8; 20], by: Option<u32>) -> RangeInclusive<Way> {
+    let (first, last) = by.map_or((0, u32::MAX), |serial| (serial, serial));
+    (exporter, first)..=(exporter, last)
+}
+
+/// Strangers whose port belongs to one exporter, from one introducer.
 #[derive(Default)]
 struct Strangers {
-    /// When its door was asked for.
+    /// When the introducer was asked for the exporter's door.
     asked_ns: Option<u64>,
     rights: BTreeMap<u64, Stranger>,
 }
@@ -47,7 +62,8 @@ impl Waiting {
         (self.last_place, stranger)
     }
 
-    /// The right waits for a link with its exporter. Whether the exporter's door is to be asked for now; never unless it may be.
+    /// The right waits for a link with its exporter. Whether its introducer is to be asked for the exporter's door now; never unless
+    /// it may be.
     pub(super) fn for_link(
         &mut self,
         upgrade: &Arc<Upgrade>,
@@ -55,7 +71,7 @@ impl Waiting {
         may_ask: bool,
     ) -> bool {
         let (place, stranger) = self.place(upgrade, port, charge);
-        let strangers = self.for_links.entry(upgrade.exporter).or_default();
+        let strangers = self.for_links.entry(way(upgrade)).or_default();
         strangers.rights.insert(place, stranger);
         let now_ns = clock::ticks_ns();
         let is_old = |asked_ns| now_ns.saturating_sub(asked_ns) >= ASK_AGAIN_NS;
@@ -66,10 +82,18 @@ impl Waiting {
         asks
     }
 
-    /// The rights that have waited for a link with `exporter`.
-    pub(super) fn take(&mut self, exporter: [u8; 20]) -> impl Iterator<Item = Stranger> + use<> {
-        let strangers = self.for_links.remove(&exporter);
-        strangers.into_iter().flat_map(|of| of.rights.into_values())
+    /// The rights that have waited for a link with `exporter`: all, or those from one introducer.
+    pub(super) fn take(&mut self, exporter: [u8; 20], by: Option<u32>) -> Vec<Stranger> {
+        let ways = ways(exporter, by);
+        let taken = self.for_links.extract_if(ways, |_, _| true);
+        taken
+            .flat_map(|(_, strangers)| strangers.rights.into_values())
+            .collect()
+    }
+
+    /// Whether a right waits for a link with `exporter`.
+    pub(super) fn is_for_link(&self, exporter: [u8; 20]) -> bool {
+        self.for_links.range(ways(exporter, None)).next().is_some()
     }
 
     /// The right waits for a lane.
@@ -100,10 +124,10 @@ impl Waiting {
         if let Some(stranger) = self.for_lanes.remove(&place) {
             return Some(stranger);
         }
-        let strangers = self.for_links.get_mut(&upgrade.exporter)?;
+        let strangers = self.for_links.get_mut(&way(upgrade))?;
         let stranger = strangers.rights.remove(&place);
         if strangers.rights.is_empty() {
-            self.for_links.remove(&upgrade.exporter);
+            self.for_links.remove(&way(upgrade));
         }
         stranger
     }
