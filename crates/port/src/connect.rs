@@ -11,7 +11,7 @@ use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
-use crate::turns::Turns;
+use crate::turns::{Turn, Turns};
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::hello::Welcome;
@@ -30,9 +30,10 @@ const WELCOME_TIMEOUT: Duration = Duration::from_secs(5);
 /// the server connects to this process at the same moment; and how often that doubles.
 const RETRY_FIRST: Duration = Duration::from_micros(20);
 const RETRY_DOUBLINGS: u32 = 8;
-/// Connections in a row that a server may end without an answer, about half a second in all: a server with many
-/// handshakes under way lets the oldest go. A server that has died takes no further ones.
+/// Connections that a server may end without an answer, about half a second in all: a server with many handshakes under
+/// way lets the oldest go. A server that has died takes no further ones.
 const UNANSWERED_MAX: u32 = 100;
+const UNANSWERED: &str = "the server is alive, and ends each connection without an answer (its log or quotas may say why)";
 
 /// The sockets that threads of a node connect to.
 #[derive(Default)]
@@ -110,9 +111,7 @@ pub(crate) fn connect_at(
             (turn.ok_or_else(|| limit.passed(name))?, limit)
         }
     };
-    let right = connect_by(process, (name, &path), options, limit);
-    drop(turn);
-    right
+    connect_by(process, (name, &path), (options, Some(turn)), limit)
 }
 
 /// Connects to the port behind a descriptor that its process has got by
@@ -123,7 +122,8 @@ pub(crate) fn connect_at(
 pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
     let process = lifecycle::current()?;
     let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
-    connect_by(&process, to, Options::new(), Limit::new(WELCOME_TIMEOUT)?)
+    let options = (Options::new(), None);
+    connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT)?)
 }
 
 /// How long a connection may take, and when that is over.
@@ -158,11 +158,11 @@ impl Limit {
     }
 }
 
-/// One connection to a name at a time: a server has places for few handshakes.
+/// One connection to a name at a time: a server has places for few handshakes. Other threads have their turns between two attempts.
 fn connect_by(
     process: &Arc<Process>,
     to @ (name, _): (&str, &Path),
-    options: Options,
+    (options, mut turn): (Options, Option<Turn<'_, PathBuf>>),
     limit: Limit,
 ) -> Result<SendRight, ConnectError> {
     let mut unanswered = 0;
@@ -186,15 +186,21 @@ fn connect_by(
             Attempt::Unanswered => unanswered += 1,
         }
         if unanswered > UNANSWERED_MAX {
-            let name = name.to_owned();
-            return Err(ConnectError::ServerDead { name });
+            return Err(failed(name, UNANSWERED));
         }
         if limit.left().is_zero() {
             break;
         }
         // The other process, or our keeper, is at work on it.
         let pause = RETRY_FIRST * (1 << attempts.min(RETRY_DOUBLINGS));
-        clock::sleep(pause.min(limit.left()));
+        let pause = pause.min(limit.left());
+        match turn.take() {
+            None => clock::sleep(pause),
+            Some(held) => {
+                let again = held.lend(pause, limit.deadline_ns);
+                turn = Some(again.ok_or_else(|| limit.passed(name))?);
+            }
+        }
     }
     Err(limit.passed(name))
 }

@@ -61,6 +61,16 @@ impl<T: Clone + PartialEq> Turns<T> {
     }
 }
 
+impl<T: Clone + PartialEq> Turn<'_, T> {
+    /// Gives others a turn, so long at least, and waits for another. `None` when they took longer.
+    pub(crate) fn lend(self, pause: Duration, deadline_ns: u64) -> Option<Self> {
+        let (of, at) = (self.of, self.at.clone());
+        drop(self);
+        clock::sleep(pause);
+        of.wait_until(at, deadline_ns)
+    }
+}
+
 impl<T: PartialEq> Turns<T> {
     /// Returns a turn that a thread has entered in [`Self::taken`].
     pub(crate) fn give_back(&self, at: &T) {

@@ -5,6 +5,7 @@ mod common;
 
 mod names;
 mod ports;
+mod refusing;
 mod sets;
 mod smoke;
 
@@ -22,6 +23,7 @@ fn a_child_process_plays_its_role() {
         "told late" => ports::told_late(arguments[0]),
         "impatient" => ports::impatient(arguments[0]),
         "last words" => ports::last_words(arguments[0]),
+        "grants nothing" => refusing::grants_nothing(arguments[0]),
         "set server" => sets::set_server(arguments[0], arguments[1].parse().unwrap()),
         "caller" => sets::caller(arguments[0]),
         "forker" => sets::forker(arguments[0]),

@@ -153,7 +153,7 @@ pub enum ConnectError {
         /// The path.
         path: PathBuf,
     },
-    /// The other end is not handfast, or breaks the handshake's rules.
+    /// The other end is not handfast, breaks the handshake's rules, or ends each connection without an answer.
     #[error(
         "the handshake with the server of {name:?} failed: {what}; see which program has bound that name"
     )]
