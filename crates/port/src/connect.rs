@@ -2,6 +2,7 @@
 
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::lifecycle;
+use crate::link::Link;
 use crate::link::held::Held;
 use crate::link_life;
 use crate::options::Options;
@@ -170,15 +171,7 @@ fn connect_by(
         process.check()?;
         match attempt(process, to, |_| true, limit)? {
             Attempt::Linked(link, welcome) => {
-                let named = (welcome.handle, welcome.port);
-                let arrived = link.change_imports(|imports| imports.arrive(named.0, named.1));
-                if arrived.is_err() {
-                    link_life::end_link(process, &link);
-                    return Err(failed(name, "no right in the welcome"));
-                }
-                redirect::arrived_moved(&link, process, welcome.handle);
-                let right = SendRight::new(process, link.clone(), &welcome, options);
-                if !right.is_down() {
+                if let Some(right) = welcomed(process, name, (&link, &welcome), options)? {
                     return Ok(right);
                 }
             }
@@ -203,6 +196,25 @@ fn connect_by(
         }
     }
     Err(limit.passed(name))
+}
+
+/// The right in a welcome. `None` where the link has ended since, or this process has left it: then the right is given back.
+fn welcomed(
+    process: &Arc<Process>,
+    name: &str,
+    (link, welcome): (&Arc<Link>, &Welcome),
+    options: Options,
+) -> Result<Option<SendRight>, ConnectError> {
+    let (handle, port) = (welcome.handle, welcome.port);
+    let arrived = link.change_imports(|imports| imports.arrive(handle, port));
+    if arrived.is_err() {
+        link_life::end_link(process, link);
+        return Err(failed(name, "no right in the welcome"));
+    }
+    redirect::arrived_moved(link, process, handle);
+    let is_left = link.life.usage.is_left();
+    let right = SendRight::new(process, link.clone(), welcome, options);
+    Ok((!is_left && !right.is_down()).then_some(right))
 }
 
 /// A link with the process behind a door, if it is the one that was meant, and it is of a user that `may_be` says.

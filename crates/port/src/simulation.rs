@@ -21,6 +21,7 @@ use std::time::Instant;
 
 mod home;
 mod hub;
+mod left;
 mod server;
 
 /// A run that takes more turns has a thread that never gets on.

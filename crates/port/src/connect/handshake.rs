@@ -126,8 +126,8 @@ pub(super) fn attempt(
         },
     )?;
     per_cpu::tell_spread(process, &link);
-    // Another thread may have used it, and let go of it.
-    let held = unused::hold(process, &link);
+    // Another thread may have used it, and let go of it: the right in the welcome is given back then.
+    let held = unused::hold_any(process, |known| known.serial == link.serial);
     Ok(held.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)))
 }
 
