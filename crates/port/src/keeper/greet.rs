@@ -409,7 +409,11 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
             });
         }
     }
-    let _ = socket::send(&pending.socket, &welcome.to_bytes(), &[]);
+    let sent = socket::send(&pending.socket, &welcome.to_bytes(), &[]);
+    if sent.is_err() && pending.port.is_some() {
+        // The connector has gone, and takes no right.
+        give_back::retract(link, process, welcome.handle);
+    }
     Ok(Answer::Known)
 }
 

@@ -247,11 +247,13 @@ pub(super) fn may_pass(rights: &[Right]) -> bool {
 pub(super) fn incoming(process: &Arc<Process>, port: &Arc<Port>, right: Right) -> Right {
     let own = match &right {
         Right::Own(own) => Some(own.clone()),
-        Right::Send(right) if right.best().link().is_loop() => {
-            match own_of(process, right.best()) {
-                Ok(Right::Own(own)) => Some(own),
+        Right::Send(right) => {
+            // Once: it may become another at any time.
+            let best = right.best();
+            match best.link().is_loop().then(|| own_of(process, best)) {
+                Some(Ok(Right::Own(own))) => Some(own),
                 // Revoked, or another's.
-                Ok(Right::Send(_)) | Err(RightError::Unsettled) => None,
+                None | Some(Ok(Right::Send(_)) | Err(RightError::Unsettled)) => None,
                 _ => return Right::Dead,
             }
         }
