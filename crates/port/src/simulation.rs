@@ -166,13 +166,20 @@ fn directory() -> PathBuf {
     std::env::temp_dir().join(format!("handfast-simulated-{}", std::process::id()))
 }
 
+/// A machine for one run.
+fn enter(seed: u64) -> World {
+    // Lanes and paths are chosen by them: alike for the same seed.
+    handfast_sys::lock::restart_numbers();
+    crate::links::restart_serials();
+    World::enter(seed, TURNS_MAX)
+}
+
 /// One run. The turns it took, and what it must have in common with another one of its seed.
 fn run(seed: u64) -> (u64, u64) {
     if process::variable("HANDFAST_TELL").is_some() {
         eprintln!("HANDFAST_SEED={seed}");
     }
-    let world = World::enter(seed, TURNS_MAX);
-    crate::links::restart_serials();
+    let world = enter(seed);
     let lost = |name| number(name).unwrap_or_default();
     world.lose(lost("HANDFAST_LOSE_WAKES"), lost("HANDFAST_LOSE_MESSAGES"));
     let nodes = 2 + random(4) as u32;

@@ -47,7 +47,7 @@ pub fn thread_number() -> u32 {
 
 /// As the first thread of a process that asks. Other threads that have numbers have ended.
 #[cfg(feature = "simulation")]
-pub(crate) fn restart_numbers() {
+pub fn restart_numbers() {
     NEXT.store(2, Ordering::Relaxed);
     OWN.set(1);
 }

@@ -81,8 +81,6 @@ impl World {
     #[must_use]
     pub fn enter(seed: u64, turns_max: u64) -> Self {
         assert!(!is_active(), "one world at a time");
-        // Threads choose lanes by them: alike for the same seed.
-        crate::lock::restart_numbers();
         let world = Self(Arc::new(Shared {
             state: Mutex::new(State::new(seed, turns_max)),
             turns: Mutex::new(vec![Arc::default()]),

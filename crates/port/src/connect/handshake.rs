@@ -64,8 +64,8 @@ pub(super) fn attempt(
     limit: Limit,
 ) -> Result<Attempt, ConnectError> {
     let socket = open(name, path, limit)?;
-    let os = |call| move |errno| ConnectError::from(Resource::of(call, errno));
-    let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
+    let os = |errno| ConnectError::from(Resource::of("getsockopt", errno));
+    let peer = socket::peer(&socket).map_err(os)?;
     if !may_be(peer.uid) {
         return Err(failed(name, "a process of another user"));
     }
@@ -101,6 +101,17 @@ pub(super) fn attempt(
     if links::is_borrowed(process, welcome.incarnation, (peer, pidfd.as_ref())) {
         return Err(failed(name, "the server says that it is another process"));
     }
+    let by = (socket, pidfd, peer);
+    take_offer(process, (name, limit), by, (place, welcome, fds))
+}
+
+/// Makes the link that a server offers, and says so.
+fn take_offer(
+    process: &Arc<Process>,
+    (name, limit): (&str, Limit),
+    (socket, pidfd, peer): (Foreign, Option<OwnedFd>, Peer),
+    (place, welcome, fds): (Reserved, Welcome, Vec<Foreign>),
+) -> Result<Attempt, ConnectError> {
     let Ok([region_fd, bells_fd]) = <[Foreign; 2]>::try_from(fds) else {
         return Err(failed(name, "the server sent no memory"));
     };
@@ -108,7 +119,8 @@ pub(super) fn attempt(
     if !is_concluded(name, &socket, limit)? {
         return Ok(Attempt::Unanswered);
     }
-    socket::set_nonblocking(&socket, true).map_err(os("ioctl"))?;
+    let os = |errno| ConnectError::from(Resource::of("ioctl", errno));
+    socket::set_nonblocking(&socket, true).map_err(os)?;
     let link = link_life::add_link(
         process,
         Parts {

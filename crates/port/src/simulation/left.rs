@@ -1,13 +1,13 @@
 //! A process connects to a server, and drops the right, again and again, while the server uses their link for a right that it
 //! has claimed. No right may be left when all have been dropped.
 
-use super::{TURNS_MAX, directory, seeds};
+use super::{directory, enter, seeds};
 use crate::Node;
 use crate::notice::Notice;
 use crate::options::Options;
 use core::time::Duration;
 use handfast_sys::clock;
-use handfast_sys::simulation::{World, random};
+use handfast_sys::simulation::random;
 use handfast_sys::thread;
 use handfast_wait::Strategy;
 
@@ -30,7 +30,7 @@ fn node() -> Node {
 
 /// One run. The server's process may have a further node, to a port of which the client has a right.
 fn run(seed: u64, has_further: bool) {
-    let world = World::enter(seed, TURNS_MAX);
+    let world = enter(seed);
     let nodes = [SERVER, CLIENT, INTRODUCER].map(|number| world.as_process(number, node));
     let [server, client, introducer] = nodes.clone();
     let port = world.as_process(SERVER, || server.bind("left-server").unwrap());
