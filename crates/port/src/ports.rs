@@ -212,6 +212,12 @@ pub(crate) fn unbound(process: &Process) -> Vec<u32> {
     receivers.map(|(_, receiver)| receiver).collect()
 }
 
+/// Whether a receiver had a port and has none.
+pub(crate) fn is_unbound(process: &Process, receiver: u32) -> bool {
+    let ports = of(process).list.read();
+    ports.get(receiver as usize).is_some_and(Option::is_none)
+}
+
 /// The port of this process with this number.
 pub(crate) fn by_id(process: &Process, id: u32) -> Option<Arc<Port>> {
     if is_member(id) {

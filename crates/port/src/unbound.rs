@@ -98,6 +98,18 @@ pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
     true
 }
 
+/// Keeper: a peer has sent something to a receiver that does not look at it. Where the port there has ended long ago, it is refused.
+pub(crate) fn rung(process: &Arc<Process>, link: &Arc<Link>, receiver: u32) {
+    if !ports::is_unbound(process, receiver) {
+        return;
+    }
+    // No port is bound meanwhile.
+    let _binding = ports::binding(process);
+    if ports::is_unbound(process, receiver) {
+        refuse_lanes(link, process, receiver);
+    }
+}
+
 /// Refuses messages that wait for a receiver without a port: a new port is empty. The caller holds the lock of the
 /// bound ports.
 pub(crate) fn refuse_for(process: &Arc<Process>, receiver: u32) {
@@ -129,5 +141,45 @@ fn refuse_lanes(link: &Arc<Link>, process: &Arc<Process>, receiver: u32) {
                 wake_producer(link, consumer.place());
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptors::tests::link;
+    use crate::link_life;
+    use handfast_layout::part::receiver_of;
+    use handfast_region::Memory;
+    use handfast_ring::lane::{Header, Place, Producer};
+
+    #[test]
+    fn a_call_to_a_port_that_ended_long_ago_is_refused_when_its_sender_rings_again() {
+        let (process, link, _peer) = link();
+        links::list(&process).push(Some(link.clone()));
+        let receive = crate::anonymous().unwrap();
+        let receiver = receiver_of(receive.port().id);
+        drop(receive);
+        // Long ago.
+        process.unbound_until_ns.store(0, Ordering::Relaxed);
+        let (side, lane, slot) = (link.calls.other(), 3, 5);
+        let place = Place::of(side, lane);
+        let header = Header {
+            kind: Kind::Call,
+            port: 1 << 31,
+            reply: slot,
+            generation: 1,
+            units: 0,
+            cpu: 0,
+        };
+        let mut producer = Producer::new(place);
+        producer.post(&link.region, header, b"late").unwrap();
+        (link.region).store(place.receiver(), receiver + 1, Ordering::Relaxed);
+        (link.region).store(side.ready(receiver), 1 << lane, Ordering::Release);
+        let slot = Slot::of(side, slot);
+        assert!(!slot.is_answered(&link.region, 1));
+        rung(&process, &link, receiver);
+        assert!(slot.is_answered(&link.region, 1));
+        link_life::end_link(&process, &link);
     }
 }

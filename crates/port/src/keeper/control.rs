@@ -15,6 +15,7 @@ use crate::paths;
 use crate::process::token;
 use crate::redirect;
 use crate::relay;
+use crate::unbound;
 use crate::unused;
 use crate::users::Foreign;
 use crate::waits;
@@ -144,6 +145,7 @@ impl Keeper {
                 link.wake_answered();
                 process.raise_sets();
                 waits::rung(process, link, receiver.into());
+                unbound::rung(process, link, receiver.into());
             }
             M::ShowCounters => {
                 if !link.show_counters(true) {
