@@ -152,6 +152,8 @@ fn work(region: &Region, ring: &impl Queue, me: u32, source: u32) {
     while region.load(STOP, Acquire) == 0 {
         for _ in 0..random.below(2 * u64::from(SLOTS)) {
             if next == MESSAGES_PER_SOURCE {
+                // It has nothing more to push, where the parent was held up for long: that is no halt.
+                add(region, progress(me), 1);
                 break;
             }
             match ring.try_push(&message(source, next)) {
