@@ -3,13 +3,15 @@
 use super::Number;
 use crate::rights::Handle;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]
 pub struct Claims {
     /// By the recipient's number. Trees: as in `rights::Imports`, other peers are not to wait for what one peer chooses.
     claims: BTreeMap<u32, Claim>,
+    /// The claims that were granted, by what they stand for: a port that ends concerns few of them.
+    by_handle: BTreeSet<(Handle, u32)>,
     /// The claims that wait, by the number they wait for.
     waiting: BTreeMap<Number, u32>,
     /// The same, by the time until when they wait.
@@ -52,12 +54,17 @@ impl Claims {
         match self.claims.entry(word) {
             Entry::Vacant(place) if has_room => {
                 place.insert(claim);
-                if let Claim::Waiting {
-                    number, until_ns, ..
-                } = claim
-                {
-                    self.waiting.insert(number, word);
-                    self.due.insert((until_ns, word));
+                match claim {
+                    Claim::Waiting {
+                        number, until_ns, ..
+                    } => {
+                        self.waiting.insert(number, word);
+                        self.due.insert((until_ns, word));
+                    }
+                    Claim::Granted(handle) => {
+                        self.by_handle.insert((handle, word));
+                    }
+                    Claim::Revoked | Claim::Dead => {}
                 }
                 true
             }
@@ -84,29 +91,35 @@ impl Claims {
         if let Some(known) = self.claims.get_mut(&word) {
             let before = core::mem::replace(known, claim);
             if !matches!(claim, Claim::Waiting { .. }) {
-                self.waits_no_more(word, before);
+                self.forget(word, before);
+            }
+            if let Claim::Granted(handle) = claim {
+                self.by_handle.insert((handle, word));
             }
         }
     }
 
-    fn waits_no_more(&mut self, word: u32, claim: Claim) {
-        if let Claim::Waiting {
-            number, until_ns, ..
-        } = claim
-        {
-            self.waiting.remove(&number);
-            self.due.remove(&(until_ns, word));
+    /// The number does not stand for this any more.
+    fn forget(&mut self, word: u32, claim: Claim) {
+        match claim {
+            Claim::Waiting {
+                number, until_ns, ..
+            } => {
+                self.waiting.remove(&number);
+                self.due.remove(&(until_ns, word));
+            }
+            Claim::Granted(handle) => {
+                self.by_handle.remove(&(handle, word));
+            }
+            Claim::Revoked | Claim::Dead => {}
         }
     }
 
-    /// The numbers that stand for one of these handles. Looks at all.
+    /// The numbers that stand for one of these handles, each given once. Looks at no others.
     #[must_use]
-    pub fn words_of(&self, handles: &HashSet<Handle>) -> Vec<u32> {
-        let is_one = |claim: &Claim| matches!(claim, Claim::Granted(of) if handles.contains(of));
-        let claims = self.claims.iter();
-        claims
-            .filter_map(|(word, claim)| is_one(claim).then_some(*word))
-            .collect()
+    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
+        let of = |handle: &Handle| self.by_handle.range((*handle, 0)..=(*handle, u32::MAX));
+        handles.iter().flat_map(of).map(|(_, word)| *word).collect()
     }
 
     /// Whether claims wait.
@@ -131,14 +144,43 @@ impl Claims {
     /// The recipient has no use for it any more.
     pub fn release(&mut self, word: u32) -> Option<Claim> {
         let claim = self.claims.remove(&word)?;
-        self.waits_no_more(word, claim);
+        self.forget(word, claim);
         Some(claim)
     }
 
     /// Takes all out: the recipient is gone.
     pub fn end(&mut self) -> Vec<Claim> {
+        self.by_handle.clear();
         self.waiting.clear();
         self.due.clear();
         core::mem::take(&mut self.claims).into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_of_a_handle_are_those_that_stand_for_it_now() {
+        let mut claims = Claims::default();
+        let waiting = Claim::Waiting {
+            number: ([1; 20], 7),
+            until_ns: 9,
+            reply: (0, 0),
+        };
+        for (word, claim) in [(1, Claim::Granted(5)), (2, waiting), (3, Claim::Granted(6))] {
+            assert!(claims.claim(word, claim));
+        }
+        assert_eq!(claims.words_of(&[5, 8]), [1]);
+        claims.settle(2, Claim::Granted(5));
+        assert_eq!(claims.words_of(&[5]), [1, 2]);
+        assert_eq!(claims.words_of(&[6, 5]), [3, 1, 2]);
+        assert_eq!(claims.release(1), Some(Claim::Granted(5)));
+        assert_eq!(claims.words_of(&[5]), [2]);
+        claims.settle(2, Claim::Revoked);
+        assert!(claims.words_of(&[5]).is_empty());
+        assert_eq!(claims.end().len(), 2);
+        assert!(claims.words_of(&[6]).is_empty());
     }
 }
