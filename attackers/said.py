@@ -1,7 +1,7 @@
 """What a peer says in its lanes about rights, by the hundred thousand.
 
 `thinned`: a right to a port that the server has opened is attenuated in every way, under several words each; then the server ends the
-port. `claimed`: claims of what nobody provides, for which the server waits a minute, and further ones. `provided`: rights that are
+port. `ends`: a right to a port that stays is attenuated so, and other ports are opened and ended all the time. `claimed`: claims of what nobody provides, for which the server waits a minute, and further ones. `provided`: rights that are
 provided to recipients that nobody has heard of, by processes that end. `told`: ends of ports, at a port whose receive right the server
 has been given.
 
@@ -23,7 +23,7 @@ RECEIVE, SETTLED = 5, 40
 # A return slot of a party that is none of this link's.
 NOWHERE = 0xFFFFFF00
 MASKS = 65536
-THINNED, CLAIMED = 5 * MASKS, 200000
+THINNED, ENDS, CLAIMED = 5 * MASKS, 400000, 200000
 # As many as one process may, and as further ones of the same user.
 PROVIDED = (24576, 12288, 6144)
 # Of a port that has moved: what waits for that waits a minute.
@@ -63,6 +63,22 @@ def thinned(name):
     begun = time.monotonic()
     link.call(b"!" + key, patience=30)
     wire.say(f"note the port ended within {time.monotonic() - begun:.2f} s")
+
+
+def ends(name):
+    link = wire.Link(name)
+    texts = (struct.pack("<IIQ20x", ATTENUATE, word, word % MASKS) for word in range(1, ENDS + 1))
+    took = say_all(link, texts, link.welcome.handle, NOWHERE)
+    wire.say(f"note {ENDS} attenuations in {took:.1f} s")
+    wire.here()
+    count = 0
+    while not wire.is_told() and link.heard() is not None:
+        keys = [link.call(b"open", patience=30) for _ in range(8)]
+        for key in keys:
+            while not link.post(b"!" + key):
+                time.sleep(0.0005)
+        count += len(keys)
+    wire.say(f"note {count} ports ended")
 
 
 def claimed(name):
@@ -137,7 +153,7 @@ def told(name):
 
 
 def main():
-    {"thinned": thinned, "claimed": claimed, "provided": provided, "told": told}[sys.argv[2]](sys.argv[1])
+    {"thinned": thinned, "ends": ends, "claimed": claimed, "provided": provided, "told": told}[sys.argv[2]](sys.argv[1])
     wire.until_told()
 
 

@@ -11,6 +11,7 @@ use crate::ports;
 use crate::process::Process;
 use crate::room::{LaneWait, Waiting};
 use crate::send::SendRight;
+use crate::vine;
 use handfast_layout::lane_control::LaneControl;
 use handfast_proto::introductions::Claim;
 use std::sync::{Arc, Weak};
@@ -27,7 +28,8 @@ impl SendRight {
     /// # Errors
     /// [`SendError::Full`] without room in the queue, before a port that has moved on the word of another user's process is known to
     /// be at its new home, or when 256 such rights, and reply rights, that the peer has
-    /// not answered yet are under way. [`RightError::Indirect`] for a right that goes through another process.
+    /// not answered yet are under way. [`RightError::Indirect`] for a right that goes through another process; where only that
+    /// process knows that it does, the right that is returned is good for nothing ([`Gone::Right`] or [`Gone::Port`] when it is used).
     /// [`SendError::Gone`].
     pub fn attenuate(&self, mask: u16) -> Result<Self, SendError> {
         if self.is_forked() {
@@ -100,6 +102,10 @@ pub(crate) fn attenuated(
         let Some(port) = ports::by_id(process, target.port) else {
             return Some(Claim::Dead);
         };
+        if vine::is_at(process, port.id) {
+            // The right behind it, which this process sends by, has all permissions still.
+            return Some(Claim::Dead);
+        }
         // Again as often as this process revokes something meanwhile.
         if let Some(granted) = notice::export_again(link, &port, target, revocations) {
             // Beyond its quota, too.
@@ -136,3 +142,21 @@ pub(crate) fn hear_claims(link: &Link) {
 
 /// As many as there are slots for their answers, and some that are over.
 const AWAITED_MAX: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::descriptors::tests::link;
+    use crate::link_life;
+    use handfast_proto::rights::Target;
+
+    #[test]
+    fn a_right_that_goes_through_this_process_is_attenuated_to_nothing() {
+        let (process, link, _peer) = link();
+        let vine = vine::of(&process).get_or_start(&process).unwrap();
+        let handle = notice::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
+        let claim = attenuated(&link, &process, handle, (1, Some(0)));
+        assert_eq!(claim, Some(Claim::Dead));
+        link_life::end_link(&process, &link);
+    }
+}

@@ -145,8 +145,8 @@ impl Home {
         }
     }
 
-    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home; `None` when the
-    /// port has ended.
+    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home, but in the control
+    /// thread; `None` when the port has ended, or there is no room.
     pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
         if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
@@ -166,6 +166,10 @@ impl Home {
             }
             if let Some(right) = mint(&self.process, &self.to, seal) {
                 break Arc::new(right);
+            }
+            // A lane, and an answer, come by the thread that would wait here.
+            if crate::guest::is_control() {
+                return None;
             }
             // Each holds a return slot until its answer has been taken.
             self.by_seal().values().for_each(|right| right.settle());

@@ -12,7 +12,7 @@ pub(super) const ROUNDS: usize = 2;
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
 
-pub(super) const KINDS: [Kind; 50] = [
+pub(super) const KINDS: [Kind; 51] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -255,6 +255,16 @@ pub(super) const KINDS: [Kind; 50] = [
         time: Duration::from_millis(1200),
         // Claims of rights that have ended.
         grows_mib: 64,
+        ..PLAIN
+    },
+    Kind {
+        name: "ends",
+        what: "ports that end all the time, beside a right attenuated 400,000 times",
+        program: "said.py",
+        words: &["ends"],
+        time: Duration::from_millis(2000),
+        // Claims of those rights.
+        grows_mib: 96,
         ..PLAIN
     },
     Kind {
