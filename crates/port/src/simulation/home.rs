@@ -354,7 +354,7 @@ impl Home {
             _ => wish,
         };
         let given = given.flatten().map(|(_, right)| match random(6) {
-            0 => right.attenuate(1).unwrap_or(right),
+            0 if !scene.is_indirect(&right) => right.attenuate(1).unwrap_or(right),
             _ => right,
         });
         let rights: Vec<_> = given.map(Right::from).into_iter().collect();
@@ -408,6 +408,14 @@ impl Home {
 }
 
 impl Scene {
+    /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
+    fn is_indirect(&self, right: &SendRight) -> bool {
+        let best = right.best();
+        let peer = best.link().peer.pid & 0xff;
+        let home = self.homes.iter().find(|home| home.number == peer);
+        home.is_none_or(|home| vine::is_at(home.node.process(), best.port()))
+    }
+
     /// That something has gone well, or has failed as it may.
     pub(super) fn expect<T>(
         &self,
