@@ -88,7 +88,7 @@ enum Undo {
     /// The right comes again, by this number.
     Again(u64),
     /// A right to a port of the peer, by its name there, which is not given back meanwhile.
-    Named(Named),
+    Named(NamedRight),
     /// An export of the vine, and what the exporter was told, if it was.
     Introduced(Handle, Option<Provided>),
     /// A loan reserved.
@@ -96,7 +96,7 @@ enum Undo {
 }
 
 /// A right that a message names to the process of its port.
-struct Named {
+struct NamedRight {
     name: Handle,
     /// The right itself, where the application has another: its port has moved from here.
     own: Option<Box<SendRight>>,
@@ -347,7 +347,7 @@ fn of_another(
         let handle = best.origin().handle_at_home(best.handle(), link)?;
         let name = best.handle();
         if link.imports().writes(name) {
-            let named = Named { name, own: None };
+            let named = NamedRight { name, own: None };
             return Ok((Part::OfReceiver { handle }, Undo::Named(named)));
         }
         // It has become another since, whose name is another: as often as its port moves.
