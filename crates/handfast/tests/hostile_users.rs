@@ -2,6 +2,8 @@
 //! The numbers of findings are those of the security review that each test is from.
 
 mod common;
+#[path = "hostile_users/ended.rs"]
+mod ended;
 mod forger;
 #[path = "hostile_users/lingering.rs"]
 mod lingering;
@@ -58,6 +60,8 @@ fn a_child_process_plays_its_role() {
                     common::say(&format!("{:?}", client.count()));
                 }
             }
+            "keeper" => ended::keeper(arguments[1]),
+            "giver" => ended::giver(arguments[1]),
             "lingers" => lingering::everywhere(arguments[1]),
             "leaves" => lingering::in_requests(arguments[1]),
             "drops" => lingering::in_requests_of_a_service(arguments[1]),

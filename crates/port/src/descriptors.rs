@@ -187,9 +187,7 @@ pub(crate) fn take_up_memory(
         Ok(own) => own,
         Err(errno) => return Ok(lost("dup", errno)),
     };
-    match Sealed::open(own)
-        .map(|sealed| sealed.map(|sealed| Memory::from_peer(&link.socket, sealed)))
-    {
+    match Sealed::open(own).map(|sealed| sealed.map(|sealed| Memory::from_peer(&fd, sealed))) {
         Ok(Some(memory)) if memory.len() as u64 == len_bytes => {
             // Closes at once: it is not the last.
             drop(fd.into_inner());

@@ -24,7 +24,6 @@ use handfast_proto::users as quota;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::socket;
 use handfast_sys::sync::MutexGuard;
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     owed.add(given);
     let is_told = owed.say(|rights| {
         let release = ControlMessage::Release { rights };
-        socket::send(&link.socket, &release.encode(), &[]).is_ok()
+        link.send_bytes(&release.encode()).is_ok()
     });
     let is_within = owed.charge(idle);
     drop(owed);

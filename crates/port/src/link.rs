@@ -21,11 +21,11 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::lock::OwnedLock;
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{OwnedFd, socket};
 use std::sync::Arc;
 
 pub(crate) mod again;
 mod backlog;
+mod connection;
 mod counters;
 pub(crate) mod deaths;
 mod doorbell;
@@ -53,6 +53,7 @@ pub(crate) mod usage;
 pub(crate) mod wake;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
+use connection::Connection;
 use counters::PeerCounters;
 use deaths::DeathNotice;
 use doorbell::Doorbell;
@@ -88,8 +89,7 @@ pub(crate) struct Link {
     pub(crate) row: Row,
     /// The lanes on which the peer calls.
     pub(crate) incoming: Incoming,
-    pub(crate) socket: Arc<Foreign>,
-    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) connection: Connection,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
     /// Number of this link in its process, never used again, not in a forked child either: the name for it in
@@ -123,7 +123,7 @@ pub(crate) struct Parts {
     pub(crate) place: Reserved,
     pub(crate) socket: Foreign,
     /// The pidfd of the peer, by the kernel's word.
-    pub(crate) pidfd: Option<OwnedFd>,
+    pub(crate) pidfd: Option<Foreign>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
@@ -186,8 +186,7 @@ impl Link {
             group,
             index,
             incoming,
-            socket: Arc::new(parts.socket),
-            pidfd: parts.pidfd,
+            connection: Connection::new(parts.socket, parts.pidfd),
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,
@@ -364,11 +363,11 @@ impl Link {
         first
     }
 
-    /// From now on nothing is posted. Takes no lock.
+    /// From now on nothing is posted. Takes the lock of the connection, which is among the last.
     fn mark_down(&self) -> bool {
         // AcqRel: pairs with the load in `is_down`.
         let first = !self.life.down.swap(true, Ordering::AcqRel);
-        socket::shutdown(&self.socket);
+        self.connection.shut_down();
         first
     }
 
@@ -419,7 +418,7 @@ impl Drop for Link {
     /// may be the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
     /// The keeper lets go of the rest, [its place in the list of the dead](Process::forget_ended).
     fn drop(&mut self) {
-        let users = self.socket.users().clone();
+        let users = self.users().clone();
         if !users.is_forked() {
             self.process.schedule(Timer::EndedLinks);
         }

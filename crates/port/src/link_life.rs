@@ -25,8 +25,8 @@ use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;
 use handfast_proto::rights::Target;
 use handfast_proto::timers::Timer;
-use handfast_sys::Errno;
 use handfast_sys::poll::Trigger;
+use handfast_sys::{Errno, signal};
 use std::sync::Arc;
 
 /// Sends the peer of a new link its welcome, with a right to `port`. The peer is told if `port` has been dropped since the
@@ -145,7 +145,8 @@ pub(crate) fn add_link_granting(
     drop(links);
     // A thread that starts the strategy finds the link in the list, or this finds it active.
     if arrivals::is_active() {
-        let _ = handfast_sys::signal::raise_on_arrival(&link.socket, true);
+        let socket = link.connection.socket();
+        let _ = socket.and_then(|socket| signal::raise_on_arrival(&socket, true));
     }
     if process.is_over() {
         // A shutdown may have looked before.
@@ -180,18 +181,18 @@ fn enter(process: &Process, link: &Arc<Link>) -> Result<(), Resource> {
     link.row.set(2, link.peer.uid.into());
     link.row.set(0, 1);
     let serial = u64::from(link.serial);
-    let mut added = (process.poll).add(&link.socket, token::LINK | serial, Trigger::Level);
-    if let (Ok(()), Some(pidfd)) = (&added, &link.pidfd) {
-        added = (process.poll).add(pidfd, token::PROCESS | serial, Trigger::Level);
+    let mut added = link.connection.hear(&process.poll, link.serial);
+    if let (Ok(()), Some(pidfd)) = (&added, link.connection.pidfd()) {
+        added = (process.poll).add(&pidfd, token::PROCESS | serial, Trigger::Level);
     }
     added.map_err(|errno| Resource::of("epoll_ctl", errno))
 }
 
 /// Takes a link out of all that. From then on its number may be another's.
 fn take_out(process: &Process, link: &Link) {
-    process.poll.remove(&link.socket);
-    if let Some(pidfd) = &link.pidfd {
-        process.poll.remove(pidfd);
+    link.connection.unhear(&process.poll);
+    if let Some(pidfd) = link.connection.pidfd() {
+        process.poll.remove(&pidfd);
     }
     link.row.end();
     group::of(process).free(&link.group, link.index);

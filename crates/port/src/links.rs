@@ -8,7 +8,7 @@ use crate::turns::Turns;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{OwnedFd, process};
+use handfast_sys::{BorrowedFd, process};
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
@@ -104,7 +104,7 @@ pub(crate) fn is_another(peer: Peer) -> bool {
 pub(crate) fn is_borrowed(
     process: &Process,
     incarnation: [u8; 16],
-    (peer, pidfd): (Peer, Option<&OwnedFd>),
+    (peer, pidfd): (Peer, Option<BorrowedFd<'_>>),
 ) -> bool {
     pidfd.is_some_and(|pidfd| !process::proves(pidfd, &incarnation))
         || incarnation == process.incarnation && is_another(peer)

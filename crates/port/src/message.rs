@@ -159,7 +159,7 @@ impl Message {
                 .iter()
                 .any(|right| matches!(right, Right::Descriptor(_) | Right::Receive(_)))
         {
-            body.from = Some((link.socket.users().clone(), link.peer.uid));
+            body.from = Some((link.users().clone(), link.peer.uid));
         }
     }
 

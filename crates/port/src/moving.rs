@@ -348,7 +348,7 @@ pub(crate) fn settle_in(
     (token, asks): (u32, bool),
     bound: Option<crate::bound::Moving>,
 ) -> Right {
-    let made = ReceiveRight::arrive(process, bound);
+    let made = ReceiveRight::arrive(process, link.peer.uid, bound);
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);

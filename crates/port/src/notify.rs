@@ -38,7 +38,10 @@ pub fn notify(handler: Handler) -> Result<(), Os> {
     // Links made by now, of all nodes; others find the strategy active.
     for node in lifecycle::nodes() {
         for link in links::live(&node) {
-            signal::raise_on_arrival(&link.socket, true).map_err(os("fcntl"))?;
+            // A link that has ended meanwhile may have none.
+            if let Ok(socket) = link.connection.socket() {
+                signal::raise_on_arrival(&socket, true).map_err(os("fcntl"))?;
+            }
         }
     }
     arrivals::set_application(handler);

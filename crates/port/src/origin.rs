@@ -128,7 +128,7 @@ impl Origin {
         let Self::Claimed(claimed) = self else {
             return Ok(handle);
         };
-        let (users, user) = (home.socket.users(), home.peer.uid);
+        let (users, user) = (home.users(), home.peer.uid);
         let limit_ns = match users.is_patient(user, home.identity()) {
             true if user == process::uid() => SETTLE_NS,
             true => SETTLE_OTHER_NS,

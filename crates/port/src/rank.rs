@@ -70,6 +70,7 @@ handfast_sys::ranks! { 20:
     Ports,
     Members,
     Backlog,
+    Connection,
     Users,
     Cuts,
     SendWaiting,

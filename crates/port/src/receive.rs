@@ -1,7 +1,7 @@
 //! Receive rights: binding a name, receiving, replying.
 
 use crate::bound::{Bound, Moving};
-use crate::error::{BindError, Misuse, ReceiveError, Resource};
+use crate::error::{BindError, Exhausted, Misuse, ReceiveError, Resource};
 use crate::lifecycle;
 use crate::link_life;
 use crate::options::Options;
@@ -14,12 +14,13 @@ use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use crate::revoke;
 use crate::unbound;
-use crate::users::{Foreign, Users};
+use crate::users::{Charge, Foreign, Users};
 use crate::waits;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Bound as BoundName;
 use handfast_layout::{counters, name};
+use handfast_proto::users::Quota;
 use handfast_sys::{OwnedFd, clock};
 use handfast_wait::Waiter;
 use std::sync::Arc;
@@ -47,6 +48,8 @@ pub struct ReceiveRight {
     epoch: u32,
     /// Its end is not announced.
     is_quiet: bool,
+    /// Of the other user whose process has sent it here, if one has.
+    charge: Option<Charge>,
 }
 
 /// Makes a port without a name, with default options. See [`anonymous_with`].
@@ -98,6 +101,7 @@ fn make(
         bound,
         epoch: process.epoch,
         is_quiet: false,
+        charge: None,
     })
 }
 
@@ -162,11 +166,24 @@ pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
 pub(crate) const BEHIND_DESCRIPTOR: &str = "domain";
 
 impl ReceiveRight {
-    /// A receive right that came from another process, with a name not yet taken up. Waits by default options.
-    pub(crate) fn arrive(process: &Arc<Process>, moving: Option<Moving>) -> Result<Self, Resource> {
+    /// A receive right that came from a process of this user, with a name not yet taken up. Waits by default options.
+    pub(crate) fn arrive(
+        process: &Arc<Process>,
+        user: u32,
+        moving: Option<Moving>,
+    ) -> Result<Self, Resource> {
+        let is_foreign = user != handfast_sys::process::uid();
+        let charge = is_foreign.then(|| process.users.charge(user, Quota::Ports, 1));
+        let charge = charge.transpose().map_err(|refused| {
+            Resource::Exhausted(Exhausted {
+                what: "ports that processes of one other user may have sent here; drop some",
+                limit: refused.limit(),
+            })
+        })?;
         let name = moving.as_ref().map(|moving| moving.name.name.clone());
         let bound = moving.map(Bound::moved);
-        let right = make(process, &name.unwrap_or_default(), Options::new(), bound)?;
+        let mut right = make(process, &name.unwrap_or_default(), Options::new(), bound)?;
+        right.charge = charge;
         right.publish_name(true);
         Ok(right)
     }

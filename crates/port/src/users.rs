@@ -45,6 +45,8 @@ const CLAIMS: u64 = 2 << 20;
 const CALLS: u64 = 8192;
 /// Moves of ports that rights here have followed on the word of other users: each use of such a right walks over its moves.
 const MOVES: u64 = 8192;
+/// Ports that processes of other users have sent: a quarter of all receivers is left to the ports of this process.
+const PORTS: u64 = bell::RECEIVERS as u64 * 3 / 4;
 
 /// See the module text.
 pub(crate) struct Users {
@@ -187,6 +189,7 @@ fn limit_of(quota: Quota, descriptors: u64) -> Limit {
             per_user: MOVES / 8,
             ..Limit::of(MOVES)
         },
+        Quota::Ports => Limit::of(PORTS),
     }
 }
 

@@ -36,10 +36,12 @@ pub enum Quota {
     Calls,
     /// Rights that have become others because their ports have moved on the word of the user's processes.
     Moves,
+    /// Ports that the user's processes have sent here.
+    Ports,
 }
 
 /// How many kinds there are.
-const KINDS: usize = 10;
+const KINDS: usize = 11;
 
 /// The limits of one kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,6 +202,7 @@ const ALL: [Quota; KINDS] = [
     Quota::Claims,
     Quota::Calls,
     Quota::Moves,
+    Quota::Ports,
 ];
 
 const _: () = {

@@ -206,6 +206,13 @@ impl Region {
         pages.is_none_or(|pages| pages.is_there(at, len_bytes))
     }
 
+    /// Gives up the file in which [`Self::is_there`] looks: a range that it has not seen yet counts as not there. Closes a descriptor.
+    pub fn stop_looking(&self) {
+        if let Some(pages) = &self.pages {
+            pages.stop_looking();
+        }
+    }
+
     /// Has the pages of a range of words be there, where the other process looks for them. A page fault for each that is not there
     /// yet.
     ///

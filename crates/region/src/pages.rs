@@ -11,27 +11,44 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use handfast_layout::PAGE;
 use handfast_sys::{Errno, OwnedFd, memory};
+use std::sync::{PoisonError, RwLock};
 
 /// See the module text.
 #[derive(Debug)]
 pub(crate) struct Pages {
-    /// The file, for the side that looks; none for the side that makes them.
-    fd: Option<OwnedFd>,
+    whose: Whose,
     /// The pages that are there for certain; a bit each.
     known: Box<[AtomicU64]>,
 }
 
+/// The process that touches the pages first.
+#[derive(Debug)]
+enum Whose {
+    Own,
+    /// This one looks for them in the file, as long as it has that.
+    Peers(RwLock<Option<OwnedFd>>),
+}
+
 impl Pages {
+    /// Pages that this process makes, or the peer, in a file.
     pub(crate) fn new(fd: Option<OwnedFd>, len_bytes: usize) -> Self {
+        let whose = fd.map_or(Whose::Own, |fd| Whose::Peers(RwLock::new(Some(fd))));
         let words = len_bytes.div_ceil(PAGE).div_ceil(64);
         Self {
-            fd,
+            whose,
             known: (0..words).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
     pub(crate) const fn are_looked_for(&self) -> bool {
-        self.fd.is_some()
+        matches!(self.whose, Whose::Peers(_))
+    }
+
+    /// Closes the file: a range that has not been seen yet is not there from now on.
+    pub(crate) fn stop_looking(&self) {
+        if let Whose::Peers(file) = &self.whose {
+            *file.write().unwrap_or_else(PoisonError::into_inner) = None;
+        }
     }
 
     /// Whether a range that lies in the region is there. One system call for one that has not been seen yet.
@@ -41,7 +58,7 @@ impl Pages {
 
     /// Has a range that lies in the region be there; `touch` makes a page, by its offset.
     pub(crate) fn make(&self, at: usize, len_bytes: usize, touch: impl Fn(usize)) {
-        if self.fd.is_none() && !self.are_known(at, len_bytes) {
+        if !self.are_looked_for() && !self.are_known(at, len_bytes) {
             pages(at, len_bytes).for_each(|page| touch(page * PAGE));
             self.note(at, len_bytes);
         }
@@ -55,8 +72,12 @@ impl Pages {
     }
 
     fn look(&self, at: usize, len_bytes: usize) -> bool {
-        let Some(fd) = &self.fd else {
+        let Whose::Peers(file) = &self.whose else {
             return true;
+        };
+        let file = file.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(fd) = &*file else {
+            return false;
         };
         let count = pages(at, len_bytes).count();
         let first = at / PAGE * PAGE;
@@ -126,5 +147,9 @@ mod tests {
         assert_eq!(&bytes, b"a");
         // The side that makes them does not look.
         assert!(peers.is_there(0, LEN));
+        own.stop_looking();
+        peers.make(0, PAGE);
+        assert!(own.is_there(two.0, two.1) && !own.is_there(0, PAGE));
+        assert!(own.looks_for_pages());
     }
 }

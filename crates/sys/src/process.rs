@@ -1,7 +1,7 @@
 //! Process identity: fork detection, incarnations, limits.
 
 use crate::last_errno;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::ffi::OsString;
 use std::sync::Once;
@@ -64,15 +64,15 @@ pub fn new_incarnation() -> Result<[u8; 16], Errno> {
 
 /// Whether the process of a descriptor from [`pidfd`] may say that it is this incarnation. Two system calls.
 #[must_use]
-pub fn proves(pidfd: &OwnedFd, incarnation: &[u8; 16]) -> bool {
+pub fn proves(pidfd: impl AsFd, incarnation: &[u8; 16]) -> bool {
     identity_of(pidfd).is_none_or(|identity| incarnation[..8] == identity.to_le_bytes())
 }
 
 /// The kernel's identity of a process: the number of its inode in pidfs, which no other process has had since the system started,
 /// nor will have. `None` before Linux 6.9.
-fn identity_of(pidfd: &OwnedFd) -> Option<u64> {
+fn identity_of(pidfd: impl AsFd) -> Option<u64> {
     const PIDFS_MAGIC: i64 = 0x5049_4446;
-    let fs = rustix::fs::fstatfs(pidfd).ok()?;
+    let fs = rustix::fs::fstatfs(&pidfd).ok()?;
     (fs.f_type == PIDFS_MAGIC).then_some(())?;
     rustix::fs::fstat(pidfd).ok().map(|stat| stat.st_ino)
 }
@@ -141,9 +141,9 @@ pub fn pidfd(pid: u32) -> Result<OwnedFd, Errno> {
 
 /// Whether the process of a descriptor from [`pidfd`] has ended. One `poll`, does not block.
 #[must_use]
-pub fn has_ended(pidfd: &OwnedFd) -> bool {
+pub fn has_ended(pidfd: impl AsFd) -> bool {
     let mut fds = [rustix::event::PollFd::new(
-        pidfd,
+        &pidfd,
         rustix::event::PollFlags::IN,
     )];
     let now = rustix::event::Timespec::default();

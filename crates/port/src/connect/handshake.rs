@@ -98,7 +98,11 @@ pub(super) fn attempt(
             return Ok(link.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)));
         }
     };
-    if links::is_borrowed(process, welcome.incarnation, (peer, pidfd.as_ref())) {
+    if links::is_borrowed(
+        process,
+        welcome.incarnation,
+        (peer, pidfd.as_ref().map(AsFd::as_fd)),
+    ) {
         return Err(failed(name, "the server says that it is another process"));
     }
     let by = (socket, pidfd, peer);
@@ -130,8 +134,8 @@ fn take_offer(
             peer_bells,
             peer_index: welcome.link,
             place,
+            pidfd: pidfd.map(|pidfd| socket.beside(pidfd)),
             socket,
-            pidfd,
             charges: Vec::new(),
             peer,
             incarnation: welcome.incarnation,

@@ -1,6 +1,7 @@
 use super::*;
 use crate::lifecycle;
 use crate::link::Parts;
+use crate::link::hearing::Hearing;
 use crate::link::inbox;
 use crate::link::inbox::{UNHEARD_MAX, Unheard};
 use crate::link_life;
@@ -136,6 +137,27 @@ fn the_keeper_is_told_of_what_others_have_read() {
         .failure(port)
         .is_some()));
     link_life::end_link(&process, &link);
+}
+
+/// An answer that the peer gave before its end may be taken after that.
+#[test]
+fn what_a_dead_peer_has_sent_is_there_after_the_end_of_its_connection() {
+    let (process, link, peer) = link();
+    socket::send(&peer, &[200, 1], &[]).unwrap();
+    send(&peer, 0, &[peer.as_fd(); 2]);
+    drop(peer);
+    // No thread takes messages from it any more.
+    drop(Hearing::new(&link));
+    assert!(handfast_testing::within_patience(|| {
+        link.connection.socket().is_err()
+    }));
+    for number in [1, 0] {
+        let claimed = inbox::claim_descriptor(&link, &process, number);
+        assert!(matches!(claimed, Ok(Some(_))), "{number}");
+    }
+    assert!(inbox::claim_descriptor(&link, &process, 2).is_err());
+    link.say(ControlMessage::Free);
+    assert!(link.say_again().is_ok());
 }
 
 #[test]

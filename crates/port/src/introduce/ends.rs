@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashSet};
 /// Keeper: a link has ended: ends the provisions to its peer, and by it.
 pub(crate) fn end_introductions(process: &Process, link: &Link) {
     // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
-    let is_dead = link.pidfd.as_ref().is_none_or(process::has_ended);
+    let is_dead = !link.connection.has_process();
     let unheard = core::mem::take(&mut *link.unheard());
     for (exporter, number) in unheard {
         // The peer has heard before of ports that have moved; if it is dead after all, their new homes see

@@ -124,7 +124,7 @@ impl Keeper {
     /// Takes no more from a link until then. Its death is told by its process descriptor meanwhile.
     fn mute(&mut self, link: &Link, until_ns: u64) {
         if !link.is_down() && !self.muted.iter().any(|(_, muted)| *muted == link.serial) {
-            self.process.poll.remove(&link.socket);
+            link.connection.unhear(&self.process.poll);
             self.muted.push((until_ns, link.serial));
             let from_now_ns = until_ns.saturating_sub(clock::now_ns());
             self.process.schedule_in(Timer::MutedPeers, from_now_ns);

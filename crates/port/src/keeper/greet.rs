@@ -35,7 +35,7 @@ const HELLO_FDS: usize = 1;
 pub(super) struct Offer {
     place: Reserved,
     charges: Vec<Charge>,
-    pidfd: Option<OwnedFd>,
+    pidfd: Option<Foreign>,
     region_fd: OwnedFd,
     mapping: Mapping,
     peer_bells: PeerBells,
@@ -234,9 +234,9 @@ impl Keeper {
                 })
             })
         };
-        // The charges for the link; for its process descriptor and its region, while it is offered at least. The socket
-        // counts already.
-        let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 2)?];
+        // The charges for the link, and for its region, while it is offered at least. The socket counts already.
+        let charges = vec![charge(Quota::Links, 1)?, charge(Quota::Descriptors, 1)?];
+        let of_process = charge(Quota::Descriptors, 1)?;
         let peer_bells = map_peer_bells(their_bells, peer.uid)?;
         let region_fd =
             shared::create("handfast link", REGION_BYTES).map_err(os("memfd_create"))?;
@@ -244,7 +244,7 @@ impl Keeper {
             Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
         Ok(Offer {
             charges,
-            pidfd,
+            pidfd: pidfd.map(|pidfd| Foreign::charged(pidfd, of_process)),
             peer_bells,
             mapping,
             region_fd,
@@ -284,7 +284,7 @@ impl Keeper {
         let is_sealed = said == Ok(Some(ControlMessage::Sealed))
             && !received.is_surplus
             && shared::is_whole(&offer.region_fd) == Ok(true);
-        let identity = (peer, offer.pidfd.as_ref());
+        let identity = (peer, offer.pidfd.as_ref().map(AsFd::as_fd));
         if !is_sealed || links::is_borrowed(&self.process, offer.incarnation, identity) {
             return;
         }
@@ -371,7 +371,7 @@ fn identify(
         Err(Errno::MFILE | Errno::NFILE) => return Err(without_descriptors()),
         Err(_) => return Err(Refusal::Silent),
     };
-    let identity = (pending.peer, pidfd.as_ref());
+    let identity = (pending.peer, pidfd.as_ref().map(AsFd::as_fd));
     match links::is_borrowed(process, hello.incarnation, identity) {
         true => Err(Refusal::Told(Status::Malformed, 0)),
         false => Ok(pidfd),
@@ -424,9 +424,7 @@ fn crosses(process: &Process, hello: &Hello, connects: bool, found: Option<&Link
     match found {
         // The peer has this link too by now, unless it has ended the link, and that has not been heard yet.
         // Told once: it may see us under another user than we were when the link was made.
-        Some(link) if !socket::is_closed(&link.socket) => {
-            !link.life.crossed.swap(true, Ordering::Relaxed)
-        }
+        Some(link) if link.connection.is_open() => !link.life.crossed.swap(true, Ordering::Relaxed),
         // The link it knows of is ours to come; or has ended, and the peer will hear of that.
         _ => connects && (hello.known.is_some() || process.incarnation < hello.incarnation),
     }

@@ -12,7 +12,7 @@ use crate::moving;
 use crate::paths;
 use crate::per_cpu::worker;
 use crate::ports;
-use crate::process::{Process, WATCH_NS, token};
+use crate::process::{Process, WATCH_NS};
 use crate::redirect;
 use crate::relay;
 use crate::unbound;
@@ -21,7 +21,6 @@ use crate::waits;
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;
-use handfast_sys::poll::Trigger;
 use std::sync::Arc;
 
 /// The longest between two looks at callers that sleep.
@@ -129,9 +128,8 @@ impl Keeper {
             let Some(link) = self.link(serial) else {
                 continue;
             };
-            let listening = token::LINK | u64::from(serial);
-            let added = (self.process.poll).add(&link.socket, listening, Trigger::Level);
-            if added.is_err() {
+            let connection = &link.connection;
+            if connection.hear(&self.process.poll, serial).is_err() {
                 // Nothing would be heard of its peer any more.
                 self.end_now(link);
             }

@@ -118,10 +118,11 @@ impl Link {
     /// Sends a peer that connects its welcome, and then what has been said since the link was entered. `Ok(false)`: some of
     /// that waits, for the keeper to send it.
     pub(crate) fn welcome(&self) -> Result<bool, Errno> {
+        let socket = self.connection.socket()?;
         let mut backlog = self.backlog();
-        socket::send(&self.socket, &ControlMessage::Sealed.encode(), &[])?;
+        socket::send(&socket, &ControlMessage::Sealed.encode(), &[])?;
         backlog.is_welcomed = true;
-        Ok(backlog.say_all(&self.socket))
+        Ok(backlog.say_all(&socket))
     }
 
     /// Whether the peer has its end of the link: it may be told something.
@@ -133,6 +134,9 @@ impl Link {
     /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
     /// receivers. The keeper says later to a peer that does not read now.
     pub(crate) fn tell_closed(&self, port: u32, has_moved: bool) {
+        let Ok(socket) = self.connection.socket() else {
+            return;
+        };
         let mut backlog = self.backlog();
         let is_before = |message: ControlMessage<'_>| match message {
             ControlMessage::Closed {
@@ -143,7 +147,7 @@ impl Link {
         };
         backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
         let closed = ControlMessage::Closed { has_moved, port };
-        if !backlog.say(&self.socket, &closed.encode()) {
+        if !backlog.say(&socket, &closed.encode()) {
             self.process.schedule(Timer::Backlog);
         }
     }
@@ -156,7 +160,10 @@ impl Link {
 
     /// As [`Self::say`].
     pub(crate) fn say_encoded(&self, message: &Encoded) {
-        if !self.is_down() && !self.backlog().say(&self.socket, message) {
+        let Ok(socket) = self.connection.socket() else {
+            return;
+        };
+        if !self.is_down() && !self.backlog().say(&socket, message) {
             self.process.schedule(Timer::Backlog);
         }
     }
@@ -167,11 +174,12 @@ impl Link {
         message: ControlMessage<'_>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), Errno> {
+        let socket = self.connection.socket()?;
         let mut backlog = self.backlog();
-        if !backlog.say_all(&self.socket) {
+        if !backlog.say_all(&socket) {
             return Err(Errno::AGAIN);
         }
-        self.socket.send(&message.encode(), fds)
+        socket.send(&message.encode(), fds)
     }
 
     /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread, `EAGAIN` where
@@ -181,21 +189,25 @@ impl Link {
         message: ControlMessage<'_>,
         fds: &[BorrowedFd<'_>],
     ) -> Result<(), Errno> {
+        let socket = self.connection.socket()?;
         let backlog = self.backlog();
         if !backlog.is_welcomed {
             return Err(Errno::AGAIN);
         }
-        self.socket.send(&message.encode(), fds)
+        socket.send(&message.encode(), fds)
     }
 
     /// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
     pub(crate) fn show_counters(&self, asked: bool) -> bool {
+        let Ok(socket) = self.connection.socket() else {
+            return true;
+        };
         let mut backlog = self.backlog();
         backlog.owes_counters |= asked;
         if !backlog.owes_counters {
             return true;
         }
-        if !self.socket.has_received() {
+        if !socket.has_received() {
             return false;
         }
         let fds = [handfast_sys::AsFd::as_fd(&self.process.counting.tally_fd)];
@@ -205,7 +217,7 @@ impl Link {
             true => &fds[..],
             false => &[],
         };
-        let sent = self.socket.send(&ControlMessage::Counters.encode(), fds);
+        let sent = socket.send(&ControlMessage::Counters.encode(), fds);
         backlog.owes_counters = !is_taken(sent);
         !backlog.owes_counters
     }
@@ -214,11 +226,14 @@ impl Link {
     /// is none.
     pub(crate) fn show(&self, message: ControlMessage<'_>, fd: Option<BorrowedFd<'_>>) {
         let bytes = &*message.encode();
+        let Ok(socket) = self.connection.socket() else {
+            return;
+        };
         let _backlog = self.backlog();
-        let shown = fd.is_some_and(|fd| self.socket.send(bytes, &[fd]).is_ok());
+        let shown = fd.is_some_and(|fd| socket.send(bytes, &[fd]).is_ok());
         if !shown {
             // Lost when it reads nothing at all.
-            let _ = socket::send(&self.socket, bytes, &[]);
+            let _ = socket::send(&socket, bytes, &[]);
         }
     }
 
@@ -250,11 +265,14 @@ impl Link {
 
     /// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
     pub(crate) fn say_again(&self) -> Result<bool, Fault> {
+        let Ok(socket) = self.connection.socket() else {
+            return Ok(true);
+        };
         let mut backlog = self.backlog();
         if backlog.is_over {
             return Err(Rule::Unread.broken());
         }
-        Ok(backlog.say_all(&self.socket))
+        Ok(backlog.say_all(&socket))
     }
 
     /// Sends a control message; lost if the peer is gone. Before its welcome it waits, as all others.
@@ -262,7 +280,7 @@ impl Link {
         if !self.is_welcomed() {
             return self.say(message);
         }
-        let _ = socket::send(&self.socket, &message.encode(), &[]);
+        let _ = self.send_bytes(&message.encode());
     }
 }
 

@@ -2,8 +2,10 @@
 //! meaning as long as such a holder exists, even after the peer has died: a dead peer's messages are received
 //! like others. After that the peer's parties end, even if its requests are still held: a caller whose call was
 //! lost on the way here learns of that when its path is over.
+//!
+//! Nor does the link need its own descriptors after that.
 
-use crate::link::Link;
+use crate::link::{Link, connection};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -41,6 +43,7 @@ impl Drop for Hearing {
         // AcqRel: the last one comes after what the others have taken.
         if self.0.life.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.end_parties();
+            connection::disconnect(&self.0);
         }
     }
 }

@@ -110,6 +110,19 @@ pub(crate) fn close_unclaimed(link: &Link) {
     inbox.borrowed.clear();
 }
 
+/// The link has ended: reads what its peer has sent, since the socket will be closed before all of that is asked for. A system call
+/// for each message.
+pub(super) fn drain(link: &Link) {
+    let mut inbox = inbox(link);
+    let mut bytes = [0; CONTROL_BYTES_MAX];
+    for _ in 0..UNHEARD_MAX {
+        match read(link, &mut inbox, &mut bytes) {
+            Ok((1.., _)) | Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => {}
+            Ok(_) | Err(_) => return,
+        }
+    }
+}
+
 /// Reads one message, with the descriptors that belong to its kind. None is closed by this thread.
 fn read(
     link: &Link,
@@ -125,19 +138,16 @@ fn read(
             false => Unheard::Busy,
         });
     }
-    let received =
-        socket::receive_expected(&link.socket, bytes, descriptors_of).map_err(Unheard::Os)?;
+    let socket = link.connection.socket().map_err(Unheard::Os)?;
+    let received = socket::receive_expected(&socket, bytes, descriptors_of).map_err(Unheard::Os)?;
     let bytes = &bytes[..received.len_bytes];
-    let fds = received
-        .fds
-        .into_iter()
-        .map(|fd| link.socket.charged_beside(fd));
+    let fds = received.fds.into_iter().map(|fd| socket.charged_beside(fd));
     let mut fds: Vec<_> = fds.collect();
     let came = fds.len();
     // Descriptors that the peer's user may not have are lost; if they are not closed in time, either, the
     // link is cut.
     let is_refused = received.is_short || fds.iter().any(Option::is_none);
-    let has_room = !is_refused || !link.socket.users().is_backed_up(link.peer.uid);
+    let has_room = !is_refused || !link.users().is_backed_up(link.peer.uid);
     if received.is_surplus || !has_room {
         let rule = bytes.first().and_then(|kind| rule_of(*kind));
         return Err(fault(
@@ -145,7 +155,7 @@ fn read(
         ));
     }
     if received.is_short {
-        discard(link, inbox);
+        discard(link, inbox, &socket);
     }
     let rule_of_parts = |kind| rule_of(kind).filter(is_of_parts);
     match ControlMessage::parse(bytes) {
@@ -171,12 +181,12 @@ fn read(
 
 /// Has the peer's user take away the next message, whose descriptors have no room here: taking it closes
 /// them.
-fn discard(link: &Link, inbox: &mut Inbox) {
+fn discard(link: &Link, inbox: &mut Inbox, socket: &Arc<Foreign>) {
     inbox.discarding_since_ns = clock::now_ns();
     let discarding = link.parts.under_way.discarding.clone();
     discarding.store(true, Ordering::Release);
-    let socket = link.socket.clone();
-    link.socket.users().expend(link.peer.uid, move || {
+    let socket = socket.clone();
+    link.users().expend(link.peer.uid, move || {
         let _ = socket::discard(&socket);
         // Release: a thread that sees this reads the next message.
         discarding.store(false, Ordering::Release);

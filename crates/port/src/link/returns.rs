@@ -210,7 +210,7 @@ impl Own {
 
     /// As [`Self::take`], for another user than this process's, if so.
     pub(crate) fn take_for(link: &Arc<Link>, whom: Option<For>) -> Option<Self> {
-        let users = link.socket.users();
+        let users = link.users();
         let call = match whom {
             Some(For::Call(user)) => Some(users.charge(user, Quota::Calls, 1).ok()?),
             _ => None,

@@ -7,7 +7,6 @@ use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claim;
 use handfast_proto::rights::Revoked as Ended;
 use handfast_proto::timers::Timer;
-use handfast_sys::socket;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::{HashSet, VecDeque};
 
@@ -106,7 +105,7 @@ impl Link {
                 let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
                 let names = &names;
                 let revoked = ControlMessage::Revoked { in_vain, names };
-                if socket::send(&self.socket, &revoked.encode(), &[]).is_err() {
+                if self.send_bytes(&revoked.encode()).is_err() {
                     return self.is_down();
                 }
                 words.drain(..count);

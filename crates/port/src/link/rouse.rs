@@ -84,7 +84,7 @@ impl Link {
         let Some(link) = self.waiters.itself.get().and_then(Weak::upgrade) else {
             return;
         };
-        let users = self.socket.users().clone();
+        let users = self.users().clone();
         users.expend(self.peer.uid, move || {
             // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
             link.waiters.rouses.store(false, Ordering::Release);

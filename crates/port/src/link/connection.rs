@@ -1,0 +1,138 @@
+//! The connection of a link: its control socket, and the process descriptor of the peer. A link that has ended, and whose messages
+//! have all been received, has neither, however long the application holds it, by a right or by a request.
+
+use super::{Link, inbox};
+use crate::process::token;
+use crate::rank;
+use crate::users::{Foreign, Users};
+use handfast_sys::poll::{Poll, Trigger};
+use handfast_sys::sync::Mutex;
+use handfast_sys::{Errno, process, socket};
+use std::sync::Arc;
+
+/// See the module text.
+pub(crate) struct Connection {
+    users: Arc<Users>,
+    state: Mutex<State, rank::Connection>,
+}
+
+enum State {
+    Open {
+        socket: Arc<Foreign>,
+        pidfd: Option<Arc<Foreign>>,
+    },
+    /// Whether the peer's process was there then.
+    Closed { had_process: bool },
+}
+
+impl State {
+    /// Whether the peer's process is known to be there.
+    fn has_process(&self) -> bool {
+        match self {
+            Self::Open { pidfd, .. } => pidfd
+                .as_ref()
+                .is_some_and(|pidfd| !process::has_ended(pidfd)),
+            Self::Closed { had_process } => *had_process,
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn new(socket: Foreign, pidfd: Option<Foreign>) -> Self {
+        let users = socket.users().clone();
+        let open = State::Open {
+            socket: Arc::new(socket),
+            pidfd: pidfd.map(Arc::new),
+        };
+        Self {
+            users,
+            state: Mutex::new(open),
+        }
+    }
+
+    /// The control socket. `EPIPE`: it is closed.
+    pub(crate) fn socket(&self) -> Result<Arc<Foreign>, Errno> {
+        match &*self.state.lock() {
+            State::Open { socket, .. } => Ok(socket.clone()),
+            State::Closed { .. } => Err(Errno::PIPE),
+        }
+    }
+
+    /// The peer's process, where the kernel has told, until the connection is closed.
+    pub(crate) fn pidfd(&self) -> Option<Arc<Foreign>> {
+        match &*self.state.lock() {
+            State::Open { pidfd, .. } => pidfd.clone(),
+            State::Closed { .. } => None,
+        }
+    }
+
+    /// Whether the peer's process is there, or was when the connection was closed.
+    pub(crate) fn has_process(&self) -> bool {
+        self.state.lock().has_process()
+    }
+
+    /// Whether the peer has its end still.
+    pub(crate) fn is_open(&self) -> bool {
+        self.socket()
+            .is_ok_and(|socket| !socket::is_closed(&socket))
+    }
+
+    /// Has the control thread hear what the peer says.
+    pub(crate) fn hear(&self, poll: &Poll, serial: u32) -> Result<(), Errno> {
+        let token = token::LINK | u64::from(serial);
+        poll.add(&self.socket()?, token, Trigger::Level)
+    }
+
+    /// Has it hear nothing.
+    pub(crate) fn unhear(&self, poll: &Poll) {
+        if let Ok(socket) = self.socket() {
+            poll.remove(&socket);
+        }
+    }
+
+    /// The peer sees the end of what was sent. Takes only the lock of the connection.
+    pub(super) fn shut_down(&self) {
+        if let Ok(socket) = self.socket() {
+            socket::shutdown(&socket);
+        }
+    }
+
+    /// Nothing is received by it any more. Threads that use it have it until they are done.
+    fn close(&self) {
+        let mut state = self.state.lock();
+        let had_process = state.has_process();
+        let open = core::mem::replace(&mut *state, State::Closed { had_process });
+        drop(state);
+        drop(open);
+    }
+}
+
+/// The messages of a link that has ended are taken by no thread any more: closes its descriptors, once the control messages that lie
+/// in its socket are read, in a thread that works for the peer's user. Answers may name descriptors in them.
+pub(super) fn disconnect(link: &Arc<Link>) {
+    // A forked child has copies of its parent's.
+    if link.is_forked() {
+        return;
+    }
+    let ended = link.clone();
+    link.users().expend(link.peer.uid, move || {
+        // Nothing of a link that was cut is asked for.
+        if !ended.is_cut() {
+            inbox::drain(&ended);
+        }
+        ended.region.stop_looking();
+        ended.connection.close();
+    });
+}
+
+impl Link {
+    /// Where the peer's user is charged.
+    pub(crate) const fn users(&self) -> &Arc<Users> {
+        &self.connection.users
+    }
+
+    /// Sends bytes to the peer, unless the connection is closed (`EPIPE`). Does not block.
+    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Result<(), Errno> {
+        socket::send(&self.connection.socket()?, bytes, &[])
+    }
+}
