@@ -57,6 +57,20 @@ pub(crate) fn pool(list: &mut Vec<Right>) {
     let _ = LIST.try_with(|known| known.set(core::mem::take(list)));
 }
 
+/// Whether the home of all these rights that go home to `to`'s process has said what they are called there: otherwise a message with
+/// them waits for its word.
+pub(crate) fn are_settled(rights: &[Right], to: &SendRight) -> bool {
+    let home = to.best().link();
+    let is_settled = |right: &Right| match right {
+        Right::Send(right) => {
+            let best = right.best();
+            !Arc::ptr_eq(best.link(), home) || best.origin().is_settled()
+        }
+        _ => true,
+    };
+    rights.iter().all(is_settled)
+}
+
 impl Load {
     pub(crate) fn has_blocks(&self) -> bool {
         let is_block = |right: &Right| matches!(right, Right::Block(_));

@@ -122,6 +122,14 @@ impl IsAwaited for Claimed {
 }
 
 impl Origin {
+    /// Whether [`Self::handle_at_home`] would not wait.
+    pub(crate) fn is_settled(&self) -> bool {
+        match self {
+            Self::Claimed(claimed) => claimed.answer().is_some(),
+            _ => true,
+        }
+    }
+
     /// The handle that the exporter's own tables have for the right with this handle. Waits a while for its word; less if others
     /// of its user have kept this process waiting lately.
     pub(crate) fn handle_at_home(&self, handle: Handle, home: &Link) -> Result<Handle, RightError> {

@@ -4,6 +4,7 @@
 //! One hidden port stands for all such rights; the badge tells which one a message came through. A
 //! thread, started when the first such right is sent, receives there.
 
+use crate::describe::are_settled;
 use crate::error::{ReceiveError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
@@ -261,7 +262,11 @@ impl OnItsWay {
     /// Passes it on, or drops it. Returns it when there is no room yet.
     fn pass_on(mut self, vine: &Vine) -> Option<Self> {
         let is_late = clock::now_ns() >= self.until_ns;
-        if !is_late && !vine.is_next(self.badge, self.target.link()) {
+        // Waiting for a word holds up the messages of all others.
+        let goes = || {
+            vine.is_next(self.badge, self.target.link()) && are_settled(&self.rights, &self.target)
+        };
+        if !is_late && !goes() {
             return Some(self);
         }
         let rights = core::mem::take(&mut self.rights);

@@ -1,5 +1,6 @@
 //! An old home: its trail passes on what still comes there.
 
+use crate::describe::are_settled;
 use crate::error::{Gone, SendError};
 use crate::introduce;
 use crate::introduce::provide;
@@ -56,6 +57,9 @@ pub(crate) struct Mark {
 
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
+
+/// How long a message waits for the new home's word on a right in it. Twice the longest time that a thread of the new home waits.
+const WORD_NS: u64 = 200_000_000;
 
 impl Home {
     pub(super) fn new(process: Arc<Process>, to: SendRight) -> Self {
@@ -194,6 +198,7 @@ impl Home {
         let _held = request.hold_descriptors();
         let rights: Vec<Right> = request.take_rights();
         let message = request.take_message();
+        wait_for_word(&rights, &to);
         let passed = if request.is_call() {
             let passed = request.forward_by(&to, &message, rights, Waiting::Always);
             passed.map_err(|failed| {
@@ -265,6 +270,15 @@ impl Home {
             clock::nap();
         }
         false
+    }
+}
+
+/// Waits for the new home's word on its own rights. A thread there may be waiting for this process's word at that moment, which it does
+/// for a tenth of a second; nobody but the receiver of the message is held up.
+fn wait_for_word(rights: &[Right], to: &SendRight) {
+    let until_ns = clock::now_ns() + WORD_NS;
+    while !are_settled(rights, to) && to.failure().is_none() && clock::now_ns() < until_ns {
+        clock::nap();
     }
 }
 

@@ -409,7 +409,7 @@ impl Home {
 
 impl Scene {
     /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
-    fn is_indirect(&self, right: &SendRight) -> bool {
+    pub(super) fn is_indirect(&self, right: &SendRight) -> bool {
         let best = right.best();
         let peer = best.link().peer.pid & 0xff;
         let home = self.homes.iter().find(|home| home.number == peer);
