@@ -15,7 +15,7 @@ use crate::link::held::Held;
 use crate::link::inbox;
 use crate::message::Message;
 use crate::message::Whom;
-use crate::moving::{is_unread, refuse, settle_in};
+use crate::moving::{is_unread, refuse, settle_in, take_here};
 use crate::origin::Origin;
 use crate::own::OwnRight;
 use crate::passing::ReplyRight;
@@ -235,6 +235,13 @@ fn receive(
             // The socket that listens at its name is closed.
             _ => take_up(process, link, number),
         };
+    }
+    if link.is_loop() {
+        if name_bytes > 0 {
+            // A copy of the socket that listens at its name.
+            drop(inbox::claim_descriptor(link, process, number)?);
+        }
+        return Ok(take_here(process, token));
     }
     if name_bytes == 0 {
         return Ok(settle_in(process, link, (token, asks), None));

@@ -72,6 +72,15 @@ pub(crate) fn are_settled(rights: &[Right], to: &SendRight) -> bool {
 }
 
 impl Load {
+    /// Whether the receive right of a port at this receiver of this process is among the rights.
+    pub(crate) fn has_receiver(&self, receiver: u32) -> bool {
+        let is_its = |right: &Right| match right {
+            Right::Receive(receive) => receive.port().receiver == receiver,
+            _ => false,
+        };
+        self.rights.iter().any(is_its)
+    }
+
     pub(crate) fn has_blocks(&self) -> bool {
         let is_block = |right: &Right| matches!(right, Right::Block(_));
         self.rights.iter().any(is_block)
@@ -254,7 +263,7 @@ impl Described {
                 Right::Receive(_) => {
                     let right = core::mem::replace(right, Right::Dead);
                     if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
-                        moving::departed(process, *token, receive);
+                        moving::departed(process, link, (*token, receive));
                     }
                 }
                 Right::Reply(_) => {

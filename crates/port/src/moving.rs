@@ -33,7 +33,7 @@ use handfast_layout::part::{Part, receiver_of};
 use handfast_proto::rights::{Handle, Meaning};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
-use handfast_sys::thread;
+use handfast_sys::{clock, thread};
 pub(crate) use home::{Home, Mark};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ struct Leaving {
 impl Leaving {
     /// Whether a port that was given away needs the node still.
     fn is_busy(&self) -> bool {
-        !self.departures.is_empty() || self.trails > 0
+        let leaves = |departure: &Departure| !departure.link.is_loop();
+        self.trails > 0 || self.departures.values().any(leaves)
     }
 }
 
@@ -137,9 +138,6 @@ pub(crate) fn depart(
     if receive.check().is_err() {
         return Err(RightError::Dead);
     }
-    if link.incarnation == process.incarnation {
-        return Err(RightError::Home);
-    }
     // Acquire: pairs with the Release in `add_member`.
     if receive.port().at.is_shared.load(Ordering::Acquire) {
         return Err(RightError::Shared);
@@ -154,7 +152,8 @@ pub(crate) fn depart(
     let token = leaving.last;
     // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
     // of the keeper.
-    receive.port().is_leaving.store(true, Ordering::Release);
+    let is_leaving = !link.is_loop();
+    (receive.port().is_leaving).store(is_leaving, Ordering::Release);
     let departure = Departure {
         link: held,
         port: receive.port().clone(),
@@ -178,9 +177,16 @@ pub(crate) fn stays(process: &Process, token: u32) {
     departure.inspect(Departure::stays);
 }
 
-/// The message has been sent.
-pub(crate) fn departed(process: &Arc<Process>, token: u32, mut receive: ReceiveRight) {
-    receive.unlisten();
+/// The message has been sent, through `link`.
+pub(crate) fn departed(
+    process: &Arc<Process>,
+    link: &Link,
+    (token, mut receive): (u32, ReceiveRight),
+) {
+    let stays_here = link.is_loop();
+    if !stays_here {
+        receive.unlisten();
+    }
     let mut leaving = moves(process).leaving();
     match leaving.departures.get_mut(&token) {
         Some(departure) => departure.receive = Some(receive),
@@ -190,7 +196,28 @@ pub(crate) fn departed(process: &Arc<Process>, token: u32, mut receive: ReceiveR
             return drop(receive);
         }
     }
-    follow(process, leaving, token);
+    if !stays_here {
+        follow(process, leaving, token);
+    }
+}
+
+/// Takes up a receive right that has been sent within the process: nothing of it has changed. The thread that has sent it may not be
+/// done yet, and is waited for. Where its link has ended meanwhile, the port has, too.
+pub(crate) fn take_here(process: &Process, token: u32) -> Right {
+    loop {
+        let mut leaving = moves(process).leaving();
+        let Some(departure) = leaving.departures.get(&token) else {
+            return Right::Dead;
+        };
+        if departure.receive.is_some() {
+            let departure = leaving.departures.remove(&token);
+            drop(leaving);
+            let receive = departure.and_then(|departure| departure.receive);
+            return receive.map_or(Right::Dead, Right::Receive);
+        }
+        drop(leaving);
+        clock::nap();
+    }
 }
 
 /// Keeper: the peer, to which a port was sent, has no room for it.

@@ -49,6 +49,9 @@ pub enum Right {
     ///
     /// Costs two control messages, and some for each sender; a thread of this process until all have switched.
     /// Waiting messages are copied only when passed on.
+    ///
+    /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. It may not
+    /// go to its own port ([`RightError::Home`](crate::error::RightError::Home)).
     Receive(ReceiveRight),
     /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one
     /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, but

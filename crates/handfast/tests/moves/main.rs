@@ -11,6 +11,7 @@ mod revoked;
 mod under_kills;
 mod unread;
 mod waiting_task;
+mod within;
 
 #[test]
 fn a_child_process_plays_its_role() {

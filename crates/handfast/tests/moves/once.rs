@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::within_patience;
 use crate::homes::{Homes, Seen, call, seen};
-use handfast::error::{Gone, RightError, SendError};
+use handfast::error::{Gone, SendError};
 use handfast::{Identity, Notice, Right};
 use std::pin::pin;
 use std::sync::Arc;
@@ -244,24 +244,6 @@ fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
     )));
     assert_eq!(call(&port, 1, 2).1, homes.pid(0));
     homes.children[0].kill();
-}
-
-#[test]
-fn a_receive_right_does_not_go_to_where_it_is() {
-    let name = common::name("self");
-    let port = handfast::bind(&name).unwrap();
-    let to = std::thread::scope(|scope| {
-        let connecting = scope.spawn(|| handfast::connect(&name).unwrap());
-        connecting.join().unwrap()
-    });
-    let other = handfast::anonymous().unwrap();
-    let returned = to.with([other.into()]).send(b"").unwrap_err();
-    assert_eq!(returned.error, SendError::Right(RightError::Home));
-    assert!(
-        matches!(returned.rights[..], [Right::Receive(_)]),
-        "it comes back"
-    );
-    drop(port);
 }
 
 #[test]

@@ -122,8 +122,10 @@ pub enum RightError {
         "other ports share the receiver of this one, or did; send a port whose receiver is its own"
     )]
     Shared,
-    /// The receive right is in that process already.
-    #[error("the receive right is in that process already; there is nothing to send")]
+    /// The receive right is of the port that the message goes to, where nobody could receive it.
+    #[error(
+        "the message goes to the port of this receive right, where nobody could receive it then; send it to another port"
+    )]
     Home,
 }
 

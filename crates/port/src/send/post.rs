@@ -179,6 +179,9 @@ impl SendRight {
         if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
             return Err(SendError::Right(RightError::Vine));
         }
+        if self.link.is_loop() && load.has_receiver(self.receiver) {
+            return Err(SendError::Right(RightError::Home));
+        }
         Ok(())
     }
 

@@ -409,7 +409,7 @@ impl Home {
 
 impl Scene {
     /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
-    pub(super) fn is_indirect(&self, right: &SendRight) -> bool {
+    fn is_indirect(&self, right: &SendRight) -> bool {
         let best = right.best();
         let peer = best.link().peer.pid & 0xff;
         let home = self.homes.iter().find(|home| home.number == peer);
@@ -437,9 +437,8 @@ impl Scene {
         );
         if let Err(error) = &outcome {
             let may_fail = self.may_fail(port) || about.is_some_and(|about| self.may_fail(about));
-            // A port that is where it shall go already stays there. A right comes home while its port is received from.
-            let is_home = wish == Wish::Take && matches!(error, SendError::Right(RightError::Home));
-            if is_home || matches!(error, SendError::Right(RightError::Unsettled)) {
+            // A right comes home while its port is received from.
+            if matches!(error, SendError::Right(RightError::Unsettled)) {
                 return outcome;
             }
             let is_typed = !matches!(error, SendError::TimedOut | SendError::Fault(_));

@@ -162,11 +162,10 @@ impl Home {
             scene.tell(self.number, format_args!("drops {number}"));
             return None;
         }
-        // To an earlier one: ports that lie in each other's queues are nobody's. And not by way of another process, whose port that may
-        // be by then (`docs/limits.md`, both).
+        // To an earlier one: ports that lie in each other's queues are nobody's (`docs/limits.md`).
         let Some((to, right)) = self
             .any(scene, CONNECTS_BESIDE)
-            .filter(|(to, right)| *to < number && !scene.is_indirect(right))
+            .filter(|(to, _)| *to < number)
         else {
             return Some(port);
         };
