@@ -8,7 +8,9 @@ use crate::link::releases::{GivenBack, Unread};
 use crate::message::Message;
 use crate::message::Whom;
 use crate::moving;
+use crate::notice;
 use crate::paths;
+use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::slots::SLOTS_PER_LANE;
@@ -133,9 +135,11 @@ pub(crate) fn retract(link: &Link, process: &Process, handle: Handle) {
 
 fn finish(link: &Link, process: &Process, handle: Handle) {
     let mut exports = link.exports();
+    let watched = exports.take_watched(handle);
     let ended = exports.finish(handle);
     link.count_rights(&exports);
     drop(exports);
+    notice::watched_have_ended(&watched, |port| ports::by_id(process, port));
     // Release: pairs with the Acquire of receivers that know what it stood for.
     link.rights.ended.fetch_add(1, Ordering::Release);
     if let Some(ended) = ended {

@@ -25,6 +25,7 @@ mod rights;
 pub(crate) use members::MembersDue;
 pub(crate) use rights::{
     end_exports, end_right, export, export_again, export_own, export_to_trail, export_trail,
+    watched_have_ended,
 };
 
 /// The event reported by a [`Request`](crate::Request) without a message.

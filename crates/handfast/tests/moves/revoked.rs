@@ -27,7 +27,7 @@ pub(crate) fn heir_that_revokes(name: &str, badges: &str) {
             continue;
         }
         let text = String::from_utf8_lossy(request.bytes()).into_owned();
-        let (what, badge) = text.split_once(' ').unwrap_or((&text, "0"));
+        let (what, badge) = text.rsplit_once(' ').unwrap_or((&text, "0"));
         let badge = badge.parse().unwrap();
         match what {
             "revoke" => port.revoke(badge),
@@ -147,5 +147,25 @@ fn senders_who_go_by_the_old_home_go_on_when_another_badge_is_revoked() {
         scene.refuses(1);
         scene.calls(0, "call");
         scene.end();
+    }
+}
+
+/// The notice came at once, and the only one: the new home hears of a sender with that badge when it sends.
+#[test]
+fn a_badge_has_a_sender_as_long_as_the_old_home_may_have_one() {
+    for (introductions, what) in [("", "asked"), ("vine", "asked-apart")] {
+        let scene = Scene::new(what, "", introductions);
+        scene.calls(0, "ask of 5");
+        scene.calls(1, "call");
+        let Scene {
+            homes,
+            mut heir,
+            rights,
+        } = scene;
+        rights.into_iter().for_each(drop);
+        heir.expect("NoSendersOf(5)");
+        heir.kill();
+        assert_eq!(heir.rest(), [""; 0]);
+        homes.expect_no_cut();
     }
 }

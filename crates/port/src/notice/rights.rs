@@ -100,16 +100,20 @@ fn came_to_be(link: &Link, exports: &mut Exports, port: &Port, (handle, badge): 
 /// The link has ended, and with it the peer's rights.
 pub(crate) fn end_exports(link: &Link, port_of: impl Fn(u32) -> Option<Arc<Port>>) {
     let ended = link.exports().end();
-    let by_port = ended.watched.chunk_by(|one, next| one.port == next.port);
-    for watched in by_port {
-        if let Some(port) = port_of(watched[0].port) {
-            watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
-        }
-    }
+    watched_have_ended(&ended.watched, &port_of);
     // After that: who has heard that there is no sender drops the port, and hears of no badge any more.
     for (id, count) in ended.ports {
         if let Some(port) = port_of(id) {
             rights_ended(&port, count);
+        }
+    }
+}
+
+/// Rights that were watched have ended in a table.
+pub(crate) fn watched_have_ended(watched: &[Target], port_of: impl Fn(u32) -> Option<Arc<Port>>) {
+    for watched in watched.chunk_by(|one, next| one.port == next.port) {
+        if let Some(port) = port_of(watched[0].port) {
+            watched_ended(&port, watched.iter().map(|target| (target.badge, 1)));
         }
     }
 }

@@ -82,7 +82,7 @@ pub(super) struct Entry {
     state: State,
     standing: Standing,
     /// Its end is counted by badge.
-    pub(super) is_watched: bool,
+    is_watched: bool,
 }
 
 const _: () = assert!(size_of::<Entry>() == 24, "a million of them are to be had");
@@ -358,10 +358,17 @@ impl Exports {
     /// As [`Self::watch`], of one that has just come.
     pub fn watch_new(&mut self, of: Handle) -> u32 {
         let entry = self.entries.get_mut(index(of) as usize);
-        entry.map_or(0, |entry| {
-            entry.is_watched = true;
-            1
-        })
+        match entry {
+            None => 0,
+            Some(entry) if entry.standing == Standing::Trail => {
+                let (port, badge) = (entry.port, entry.badge);
+                u32::from(self.watch_trail(port, badge))
+            }
+            Some(entry) => {
+                entry.is_watched = true;
+                1
+            }
+        }
     }
 
     /// From now on it is told when one of the peer's rights to `port` with this badge ends. Returns of how many
@@ -379,7 +386,7 @@ impl Exports {
                 }
             }
         }
-        count + u32::from(badge == 0 && self.watch_trail(port))
+        count + u32::from(self.watch_trail(port, badge))
     }
 
     #[inline]
@@ -452,6 +459,9 @@ impl Exports {
                     watched.push(entry.target());
                 }
             }
+        }
+        for trail in &mut self.trails {
+            watched.extend(trail.take_watched());
         }
         let ports = ended.into_iter().collect();
         Ended { ports, watched }

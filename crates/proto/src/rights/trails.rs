@@ -3,10 +3,13 @@
 //! By such a right the peer asks for the rights of those who still send to the old home, and tells what was to be told there. It is
 //! no sender's, so revoking a badge does not end it. Rights with a badge that was revoked since the port has come are
 //! refused to it: they would be the revoked ones, made once more.
+//!
+//! Senders that the exporter does not know of may have rights with any badge there. So a badge that is asked after, and not refused,
+//! has a sender as long as the old home has its right.
 
 use super::exports::{Exports, Revoked, Standing, Target};
-use super::{Handle, Refused};
-use std::collections::HashSet;
+use super::{Handle, Refused, index};
+use std::collections::{BTreeSet, HashSet};
 
 /// Badges that are kept for one old home. Beyond that all of its rights are refused.
 pub const REFUSED_MAX: usize = 1 << 14;
@@ -18,9 +21,19 @@ pub(super) struct Trail {
     port: u32,
     /// Badges that have been revoked since; `None`: too many.
     refused: Option<HashSet<u64>>,
+    /// Badges of which it is told when this right ends.
+    watched: BTreeSet<u64>,
 }
 
 impl Trail {
+    /// The targets it stands for whose ends are told: of none from now on.
+    pub(super) fn take_watched(&mut self) -> impl Iterator<Item = Target> {
+        let (port, watched) = (self.port, core::mem::take(&mut self.watched));
+        watched
+            .into_iter()
+            .map(move |badge| Target::full(port, badge))
+    }
+
     fn refuses(&self, badge: u64) -> bool {
         (self.refused.as_ref()).is_none_or(|refused| refused.contains(&badge))
     }
@@ -28,7 +41,7 @@ impl Trail {
 
 impl Exports {
     /// Gives the peer, from which `port` has come, its right as the old home of that port. It is counted and given back as
-    /// others, and counts as one with badge zero until that badge is revoked; but it is no right to send.
+    /// others, and counts as one with each badge until that badge is revoked; but it is no right to send.
     ///
     /// # Errors
     /// [`Refused::Full`], [`Refused::Over`].
@@ -38,6 +51,7 @@ impl Exports {
             place,
             port,
             refused: Some(HashSet::new()),
+            watched: BTreeSet::new(),
         });
         Ok(handle)
     }
@@ -61,19 +75,23 @@ impl Exports {
         if !trail.refused.as_mut().is_some_and(has_room) {
             trail.refused = None;
         }
-        let entry = &mut self.entries[trail.place as usize];
-        if badge == 0 && core::mem::take(&mut entry.is_watched) {
+        if trail.watched.remove(&badge) {
             revoked.get_or_insert_default().watched += 1;
         }
     }
 
-    /// The right of the old home of `port`, if there is one, is told of when it ends. Whether that was not so before.
-    pub(super) fn watch_trail(&mut self, port: u32) -> bool {
-        let Some(trail) = self.trails.iter().find(|trail| trail.port == port) else {
-            return false;
-        };
-        let entry = &mut self.entries[trail.place as usize];
-        !trail.refuses(0) && !core::mem::replace(&mut entry.is_watched, true)
+    /// The right of the old home of `port`, if there is one, is told of when it ends, as one with this badge. Whether that was not so
+    /// before.
+    pub(super) fn watch_trail(&mut self, port: u32, badge: u64) -> bool {
+        let trail = self.trails.iter_mut().find(|trail| trail.port == port);
+        trail.is_some_and(|trail| !trail.refuses(badge) && trail.watched.insert(badge))
+    }
+
+    /// The targets whose ends are told of, if the handle is an old home's: of none from now on.
+    pub fn take_watched(&mut self, of: Handle) -> Vec<Target> {
+        let place = index(of);
+        let trail = self.trails.iter_mut().find(|trail| trail.place == place);
+        trail.map_or_else(Vec::new, |trail| trail.take_watched().collect())
     }
 }
 
@@ -130,19 +148,32 @@ mod tests {
     }
 
     #[test]
-    fn an_old_homes_right_counts_as_one_with_badge_zero_until_that_is_revoked() {
+    fn an_old_homes_right_counts_as_one_with_each_badge_until_that_is_revoked() {
         let (mut exports, home) = home();
         assert_eq!((exports.watch(PORT, 0), exports.watch(PORT, 0)), (1, 0));
-        assert_eq!(exports.watch(PORT, 5), 0);
+        assert_eq!((exports.watch(PORT, 5), exports.watch(PORT, 5)), (1, 0));
+        assert_eq!(exports.watch(PORT + 1, 5), 0);
         let revoked = exports.revoke(PORT, 0).unwrap();
         assert_eq!((revoked.ended, revoked.watched), (0, 1));
         assert_eq!((exports.watch(PORT, 0), exports.revoke(PORT, 0)), (0, None));
         assert_eq!(exports.release(home, 1), Ok(true));
+        assert_eq!(exports.take_watched(home), [Target::full(PORT, 5)]);
         assert_eq!(exports.finish(home), Some((Target::full(PORT, 0), false)));
         let (mut exports, home) = self::home();
         exports.watch(PORT, 0);
+        exports.watch(PORT, 5);
+        let revoked = exports.revoke(PORT, 5).unwrap();
+        assert_eq!((revoked.ended, revoked.watched), (0, 1));
         assert_eq!(exports.release(home, 1), Ok(true));
-        assert_eq!(exports.finish(home), Some((Target::full(PORT, 0), true)));
+        assert_eq!(exports.take_watched(home), [Target::full(PORT, 0)]);
+        assert_eq!(exports.finish(home), Some((Target::full(PORT, 0), false)));
+        // Its end with its link tells of all, too.
+        let (mut exports, _) = self::home();
+        for badge in [0, 5, 7] {
+            exports.watch(PORT, badge);
+        }
+        let told = exports.end().watched;
+        assert_eq!(told, [0, 5, 7].map(|badge| Target::full(PORT, badge)));
     }
 
     #[test]
