@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 pub(crate) mod again;
 mod backlog;
-mod connection;
+pub(crate) mod connection;
 mod counters;
 pub(crate) mod deaths;
 mod doorbell;
@@ -53,7 +53,7 @@ pub(crate) mod usage;
 pub(crate) mod wake;
 
 pub(crate) use backlog::{Backlog, UNSAID_MAX};
-use connection::Connection;
+use connection::{Connection, PeerProcess};
 use counters::PeerCounters;
 use deaths::DeathNotice;
 use doorbell::Doorbell;
@@ -123,7 +123,7 @@ pub(crate) struct Parts {
     pub(crate) place: Reserved,
     pub(crate) socket: Foreign,
     /// The pidfd of the peer, by the kernel's word.
-    pub(crate) pidfd: Option<Foreign>,
+    pub(crate) process: Option<PeerProcess>,
     pub(crate) charges: Vec<Charge>,
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
@@ -186,7 +186,7 @@ impl Link {
             group,
             index,
             incoming,
-            connection: Connection::new(parts.socket, parts.pidfd),
+            connection: Connection::new(parts.socket, parts.process),
             peer: parts.peer,
             incarnation: parts.incarnation,
             serial,

@@ -182,7 +182,7 @@ fn enter(process: &Process, link: &Arc<Link>) -> Result<(), Resource> {
     link.row.set(0, 1);
     let serial = u64::from(link.serial);
     let mut added = link.connection.hear(&process.poll, link.serial);
-    if let (Ok(()), Some(pidfd)) = (&added, link.connection.pidfd()) {
+    if let (Ok(()), Some(pidfd)) = (&added, link.connection.peer_process()) {
         added = (process.poll).add(&pidfd, token::PROCESS | serial, Trigger::Level);
     }
     added.map_err(|errno| Resource::of("epoll_ctl", errno))
@@ -191,7 +191,7 @@ fn enter(process: &Process, link: &Arc<Link>) -> Result<(), Resource> {
 /// Takes a link out of all that. From then on its number may be another's.
 fn take_out(process: &Process, link: &Link) {
     link.connection.unhear(&process.poll);
-    if let Some(pidfd) = link.connection.pidfd() {
+    if let Some(pidfd) = link.connection.peer_process() {
         process.poll.remove(&pidfd);
     }
     link.row.end();

@@ -7,6 +7,7 @@
 //! uses it, if no rights have gone by it in messages.
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
+use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
 use crate::link::{Link, Parts};
@@ -94,7 +95,6 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
     let end = |socket: OwnedFd, calls, (place, peer_index): (Reserved, u32)| {
         let mapping = Mapping::new(&region, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
         let peer = socket::peer(&socket).map_err(os("getsockopt"))?;
-        let foreign = |fd| Foreign::new(&process.users, peer.uid, fd);
         let parts = Parts {
             region: Region::mapped(mapping),
             calls,
@@ -102,8 +102,8 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
             peer_index,
             place,
             peer,
-            pidfd: socket::peer_pidfd(&socket).ok().map(foreign),
-            socket: foreign(socket),
+            process: (socket::peer_pidfd(&socket).ok()).map(|pidfd| PeerProcess::new(pidfd, None)),
+            socket: Foreign::new(&process.users, peer.uid, socket),
             charges: Vec::new(),
             incarnation: process.incarnation,
             agreed: process.agreed,

@@ -2,6 +2,7 @@
 
 use super::{Attempt, Limit, failed, open};
 use crate::error::{ConnectError, Exhausted, Resource};
+use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
@@ -134,8 +135,8 @@ fn take_offer(
             peer_bells,
             peer_index: welcome.link,
             place,
-            pidfd: pidfd.map(|pidfd| socket.beside(pidfd)),
             socket,
+            process: pidfd.map(|pidfd| PeerProcess::new(pidfd, None)),
             charges: Vec::new(),
             peer,
             incarnation: welcome.incarnation,

@@ -67,7 +67,7 @@ pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Lin
             uid,
             ..as_kernel_says
         },
-        pidfd: None,
+        process: None,
         socket: Foreign::new(&process.users, 0, socket),
         charges: Vec::new(),
         incarnation: [0; 16],

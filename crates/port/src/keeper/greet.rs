@@ -3,6 +3,7 @@
 use super::{Keeper, Pending};
 use crate::error::{Exhausted, Resource};
 use crate::give_back;
+use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
@@ -35,7 +36,7 @@ const HELLO_FDS: usize = 1;
 pub(super) struct Offer {
     place: Reserved,
     charges: Vec<Charge>,
-    pidfd: Option<Foreign>,
+    process: Option<PeerProcess>,
     region_fd: OwnedFd,
     mapping: Mapping,
     peer_bells: PeerBells,
@@ -244,7 +245,7 @@ impl Keeper {
             Mapping::new(&region_fd, REGION_BYTES, Access::ReadWrite).map_err(os("mmap"))?;
         Ok(Offer {
             charges,
-            pidfd: pidfd.map(|pidfd| Foreign::charged(pidfd, of_process)),
+            process: pidfd.map(|pidfd| PeerProcess::new(pidfd, Some(of_process))),
             peer_bells,
             mapping,
             region_fd,
@@ -284,7 +285,7 @@ impl Keeper {
         let is_sealed = said == Ok(Some(ControlMessage::Sealed))
             && !received.is_surplus
             && shared::is_whole(&offer.region_fd) == Ok(true);
-        let identity = (peer, offer.pidfd.as_ref().map(AsFd::as_fd));
+        let identity = (peer, offer.process.as_ref().map(AsFd::as_fd));
         if !is_sealed || links::is_borrowed(&self.process, offer.incarnation, identity) {
             return;
         }
@@ -326,7 +327,7 @@ impl Keeper {
             peer_index: offer.peer_index,
             place: offer.place,
             socket,
-            pidfd: offer.pidfd,
+            process: offer.process,
             charges: offer.charges,
             peer,
             incarnation: offer.incarnation,

@@ -4,10 +4,10 @@
 use super::{Link, inbox};
 use crate::process::token;
 use crate::rank;
-use crate::users::{Foreign, Users};
+use crate::users::{Charge, Foreign, Users};
 use handfast_sys::poll::{Poll, Trigger};
 use handfast_sys::sync::Mutex;
-use handfast_sys::{Errno, process, socket};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process, socket};
 use std::sync::Arc;
 
 /// See the module text.
@@ -19,30 +19,50 @@ pub(crate) struct Connection {
 enum State {
     Open {
         socket: Arc<Foreign>,
-        pidfd: Option<Arc<Foreign>>,
+        peer: Option<Arc<PeerProcess>>,
     },
     /// Whether the peer's process was there then.
     Closed { had_process: bool },
+}
+
+/// The process descriptor of a peer. Unlike others, it closes at once.
+pub(crate) struct PeerProcess {
+    fd: OwnedFd,
+    /// To the peer's user.
+    _charge: Option<Charge>,
+}
+
+impl PeerProcess {
+    pub(crate) const fn new(fd: OwnedFd, charge: Option<Charge>) -> Self {
+        let _charge = charge;
+        Self { fd, _charge }
+    }
+}
+
+impl AsFd for PeerProcess {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
 }
 
 impl State {
     /// Whether the peer's process is known to be there.
     fn has_process(&self) -> bool {
         match self {
-            Self::Open { pidfd, .. } => pidfd
-                .as_ref()
-                .is_some_and(|pidfd| !process::has_ended(pidfd)),
+            Self::Open { peer, .. } => {
+                (peer.as_ref()).is_some_and(|peer| !process::has_ended(peer))
+            }
             Self::Closed { had_process } => *had_process,
         }
     }
 }
 
 impl Connection {
-    pub(super) fn new(socket: Foreign, pidfd: Option<Foreign>) -> Self {
+    pub(super) fn new(socket: Foreign, peer: Option<PeerProcess>) -> Self {
         let users = socket.users().clone();
         let open = State::Open {
             socket: Arc::new(socket),
-            pidfd: pidfd.map(Arc::new),
+            peer: peer.map(Arc::new),
         };
         Self {
             users,
@@ -59,9 +79,9 @@ impl Connection {
     }
 
     /// The peer's process, where the kernel has told, until the connection is closed.
-    pub(crate) fn pidfd(&self) -> Option<Arc<Foreign>> {
+    pub(crate) fn peer_process(&self) -> Option<Arc<PeerProcess>> {
         match &*self.state.lock() {
-            State::Open { pidfd, .. } => pidfd.clone(),
+            State::Open { peer, .. } => peer.clone(),
             State::Closed { .. } => None,
         }
     }

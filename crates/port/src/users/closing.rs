@@ -1,6 +1,7 @@
 //! The threads that close what peers have sent, for each user its own.
 
 use super::Users;
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_proto::users::Quota;
@@ -27,6 +28,11 @@ pub(super) const CLOSING_MAX: usize = 64;
 /// Links of one user that are unmapped by the thread that lets go of them, in some 0.3 ms each: a thread for one link of each of
 /// a hundred users takes more memory than it saves time.
 const FEW_LINKS: u64 = 8;
+
+thread_local! {
+    /// The users, by their table's place, and the one of them that this closing thread works for.
+    static WORKS_FOR: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
+}
 
 /// The jobs that wait for the closing threads of one user.
 #[derive(Default)]
@@ -78,6 +84,10 @@ impl Users {
         let mut state = self.state();
         let closing = state.closing.entry(user).or_default();
         closing.jobs.push_back(job);
+        // A thread that works for this user is at it as soon as it has done what it is at.
+        if WORKS_FOR.get() == Some((Arc::as_ptr(self) as usize, user)) {
+            return;
+        }
         match closing.idle as usize >= closing.jobs.len() {
             true => closing.more.notify_one(),
             false => self.start(user, closing),
@@ -116,8 +126,9 @@ impl Users {
         }
     }
 
-    fn run(&self, user: u32, more: &Condvar) {
+    fn run(self: &Arc<Self>, user: u32, more: &Condvar) {
         handfast_sys::signal::block_all();
+        WORKS_FOR.set(Some((Arc::as_ptr(self) as usize, user)));
         let mut state = self.state();
         let mut is_last = false;
         let mut looked_ns = clock::now_ns();
@@ -136,6 +147,10 @@ impl Users {
                 continue;
             }
             if let Some(job) = closing.jobs.pop_front() {
+                if closing.jobs.len() > closing.idle as usize {
+                    // This one may be slow.
+                    self.start(user, closing);
+                }
                 drop(state);
                 match job {
                     Job::Close(ended) => self.close(user, ended),
