@@ -14,7 +14,6 @@ use crate::notice;
 use crate::own::OwnRight;
 use crate::passing::{Passed, ReplyRight};
 use crate::process::Process;
-use crate::request::Seal;
 use crate::right::Right;
 use crate::room::Waiting;
 use crate::send::SendRight;
@@ -64,8 +63,13 @@ pub(crate) fn are_settled(rights: &[Right], to: &SendRight) -> bool {
     let is_settled = |right: &Right| match right {
         Right::Send(right) => {
             let best = right.best();
-            !Arc::ptr_eq(best.link(), home) || best.origin().is_settled()
+            let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
+            !goes_home || best.origin().is_settled()
         }
+        // Its port has moved, perhaps there.
+        Right::Own(own) => own.moved().is_none_or(|right| {
+            !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()
+        }),
         _ => true,
     };
     rights.iter().all(is_settled)
@@ -246,6 +250,14 @@ impl Described {
         load: &mut Load,
         lane: Option<u32>,
     ) {
+        // First: a thread of this process may be waiting for one.
+        for (right, undo) in load.rights.iter_mut().zip(&self.undo) {
+            if let (Right::Receive(_), Undo::Leaving(token)) = (&right, undo)
+                && let Right::Receive(receive) = core::mem::replace(right, Right::Dead)
+            {
+                moving::departed(process, link, (*token, receive));
+            }
+        }
         if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
             passed.sent(process, link, reply);
         }
@@ -260,12 +272,6 @@ impl Described {
                 *undo = Undo::Nothing;
             }
             match right {
-                Right::Receive(_) => {
-                    let right = core::mem::replace(right, Right::Dead);
-                    if let (Right::Receive(receive), Undo::Leaving(token)) = (right, undo) {
-                        moving::departed(process, link, (*token, receive));
-                    }
-                }
                 Right::Reply(_) => {
                     let undo = core::mem::replace(undo, Undo::Nothing);
                     let right = core::mem::replace(right, Right::Dead);
@@ -330,11 +336,8 @@ fn part_of(
         Right::Own(own) if own.is_over() => return Err(RightError::Dead),
         Right::Own(own) => own,
     };
-    if let Some(home) = own.port().home.get() {
-        if !own.is_good() {
-            return Err(RightError::Dead);
-        }
-        let right = home.right(Seal::of(own.target())).ok_or(RightError::Dead)?;
+    if own.port().home.get().is_some() {
+        let right = own.moved().ok_or(RightError::Dead)?;
         let right = Box::new((*right).clone());
         let (part, mut undo) = of_another((process, link), &right, goes_on)?;
         if let Undo::Named(named) = &mut undo {

@@ -51,6 +51,9 @@ impl Table for Moves {
     const WHICH: Which = Which::Moves;
 }
 
+/// The longest that a thread may take from its post to the end of the sending of a receive right within the process.
+const HANDED_NS: u64 = 10_000_000_000;
+
 fn moves(process: &Process) -> &Moves {
     process.tables.get()
 }
@@ -202,14 +205,15 @@ pub(crate) fn departed(
 }
 
 /// Takes up a receive right that has been sent within the process: nothing of it has changed. The thread that has sent it may not be
-/// done yet, and is waited for. Where its link has ended meanwhile, the port has, too.
+/// done yet, and is waited for, unless it has come to an end there. Where its link has ended meanwhile, the port has, too.
 pub(crate) fn take_here(process: &Process, token: u32) -> Right {
+    let until_ns = clock::now_ns() + HANDED_NS;
     loop {
         let mut leaving = moves(process).leaving();
         let Some(departure) = leaving.departures.get(&token) else {
             return Right::Dead;
         };
-        if departure.receive.is_some() {
+        if departure.receive.is_some() || clock::now_ns() >= until_ns {
             let departure = leaving.departures.remove(&token);
             drop(leaving);
             let receive = departure.and_then(|departure| departure.receive);

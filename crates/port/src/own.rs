@@ -123,6 +123,14 @@ impl OwnRight {
         connected.or_else(|error| port.process.check().map_err(Into::into).and(Err(error)))
     }
 
+    /// The right to its port's new home that it stands for, where the port has moved; none if it was revoked, or the port has ended.
+    /// May wait for room in a lane.
+    pub(crate) fn moved(&self) -> Option<Arc<SendRight>> {
+        let home = self.port().home.get()?;
+        self.is_good()
+            .then(|| home.right(Seal::of(self.target())))?
+    }
+
     /// Whether this is a right to that port.
     #[must_use]
     pub fn is_to(&self, receive: &ReceiveRight) -> bool {

@@ -263,8 +263,14 @@ impl OnItsWay {
     fn pass_on(mut self, vine: &Vine) -> Option<Self> {
         let is_late = clock::now_ns() >= self.until_ns;
         // Waiting for a word holds up the messages of all others.
+        let link = self.target.link();
+        let may_wait = || {
+            self.target.failure().is_none()
+                && link.users().is_patient(link.peer.uid, link.identity())
+        };
         let goes = || {
-            vine.is_next(self.badge, self.target.link()) && are_settled(&self.rights, &self.target)
+            vine.is_next(self.badge, link)
+                && (are_settled(&self.rights, &self.target) || !may_wait())
         };
         if !is_late && !goes() {
             return Some(self);

@@ -1,13 +1,15 @@
 //! The connection of a link: its control socket, and the process descriptor of the peer. A link that has ended, and whose messages
 //! have all been received, has neither, however long the application holds it, by a right or by a request.
 
+use super::inbox::DISCARD_NS_MAX;
 use super::{Link, inbox};
 use crate::process::token;
 use crate::rank;
 use crate::users::{Charge, Foreign, Users};
+use core::time::Duration;
 use handfast_sys::poll::{Poll, Trigger};
 use handfast_sys::sync::Mutex;
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, process, socket};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, clock, process, socket};
 use std::sync::Arc;
 
 /// See the module text.
@@ -117,7 +119,6 @@ impl Connection {
         }
     }
 
-    /// Nothing is received by it any more. Threads that use it have it until they are done.
     fn close(&self) {
         let mut state = self.state.lock();
         let had_process = state.has_process();
@@ -134,18 +135,37 @@ pub(super) fn disconnect(link: &Arc<Link>) {
     if link.is_forked() {
         return;
     }
-    let ended = link.clone();
+    let until_ns = clock::now_ns() + DISCARD_NS_MAX;
+    // Nothing of a link that was cut is asked for. And links that end while all of their user's threads are held up are not kept.
+    match link.is_cut() || link.users().is_backed_up(link.peer.uid) {
+        true => link.close(),
+        false => disconnect_apart(link, until_ns),
+    }
+}
+
+fn disconnect_apart(link: &Arc<Link>, until_ns: u64) {
+    let (ended, users) = (link.clone(), link.users().clone());
     link.users().expend(link.peer.uid, move || {
-        // Nothing of a link that was cut is asked for.
-        if !ended.is_cut() {
-            inbox::drain(&ended);
+        if !inbox::drain(&ended) && clock::now_ns() < until_ns {
+            // A message is being taken away, perhaps by a job that waits for this one.
+            clock::sleep(AGAIN);
+            return disconnect_apart(&ended, until_ns);
         }
-        ended.region.stop_looking();
-        ended.connection.close();
+        users.at_end(ended.peer.uid, || ended.close());
     });
 }
 
+/// How soon a socket is read again from which a message is being taken away.
+const AGAIN: Duration = Duration::from_millis(1);
+
 impl Link {
+    /// Closes the descriptors of a link that has ended: nothing is received by it any more. Threads that use one have it until they are
+    /// done.
+    fn close(&self) {
+        self.region.stop_looking();
+        self.connection.close();
+    }
+
     /// Where the peer's user is charged.
     pub(crate) const fn users(&self) -> &Arc<Users> {
         &self.connection.users

@@ -70,7 +70,7 @@ pub(crate) struct Inbox {
 
 /// How long a message with descriptors that there is no room for may take to be closed, before the link is cut. A receiver waits
 /// as long for a peer of its own user: the closing thread may be waiting for a processor.
-const DISCARD_NS_MAX: u64 = 1_000_000_000;
+pub(super) const DISCARD_NS_MAX: u64 = 1_000_000_000;
 
 /// How long a receiver waits for a peer of another user, which can make the close take as long as it likes.
 const DISCARD_WAIT_NS_MAX: u64 = 100_000_000;
@@ -111,16 +111,18 @@ pub(crate) fn close_unclaimed(link: &Link) {
 }
 
 /// The link has ended: reads what its peer has sent, since the socket will be closed before all of that is asked for. A system call
-/// for each message.
-pub(super) fn drain(link: &Link) {
+/// for each message. `false`: a message is being taken away, and others lie behind it.
+pub(super) fn drain(link: &Link) -> bool {
     let mut inbox = inbox(link);
     let mut bytes = [0; CONTROL_BYTES_MAX];
     for _ in 0..UNHEARD_MAX {
         match read(link, &mut inbox, &mut bytes) {
             Ok((1.., _)) | Err(Unheard::Os(Errno::INTR | Errno::CONNRESET | Errno::MFILE)) => {}
-            Ok(_) | Err(_) => return,
+            Err(Unheard::Busy) => return false,
+            Ok(_) | Err(_) => return true,
         }
     }
+    true
 }
 
 /// Reads one message, with the descriptors that belong to its kind. None is closed by this thread.

@@ -276,8 +276,13 @@ impl Home {
 /// Waits for the new home's word on its own rights. A thread there may be waiting for this process's word at that moment, which it does
 /// for a tenth of a second; nobody but the receiver of the message is held up.
 fn wait_for_word(rights: &[Right], to: &SendRight) {
-    let until_ns = clock::now_ns() + WORD_NS;
-    while !are_settled(rights, to) && to.failure().is_none() && clock::now_ns() < until_ns {
+    let (until_ns, link) = (clock::now_ns() + WORD_NS, to.link());
+    let may_wait = || {
+        to.failure().is_none()
+            && link.users().is_patient(link.peer.uid, link.identity())
+            && clock::now_ns() < until_ns
+    };
+    while !are_settled(rights, to) && may_wait() {
         clock::nap();
     }
 }

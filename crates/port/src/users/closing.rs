@@ -30,8 +30,8 @@ pub(super) const CLOSING_MAX: usize = 64;
 const FEW_LINKS: u64 = 8;
 
 thread_local! {
-    /// The users, by their table's place, and the one of them that this closing thread works for.
-    static WORKS_FOR: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
+    /// The user that this closing thread works for, when it is about to take the next job.
+    static ENDS_FOR: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
 }
 
 /// The jobs that wait for the closing threads of one user.
@@ -75,6 +75,18 @@ impl Users {
         self.state().table.held(user, Quota::Links) > FEW_LINKS
     }
 
+    /// In a job for the user: does the last thing, which does not block. A job that comes of it has no thread started: this one is about
+    /// to take it.
+    pub(crate) fn at_end(self: &Arc<Self>, user: u32, last: impl FnOnce()) {
+        ENDS_FOR.set(Some(self.name_of(user)));
+        last();
+        ENDS_FOR.set(None);
+    }
+
+    fn name_of(self: &Arc<Self>, user: u32) -> (usize, u32) {
+        (Arc::as_ptr(self) as usize, user)
+    }
+
     /// Has the user's closing thread drop what takes long, and what the user is charged for it.
     pub(crate) fn free(self: &Arc<Self>, user: u32, it: impl Send + 'static) {
         self.enqueue(user, Job::Free(Box::new(it)));
@@ -84,8 +96,7 @@ impl Users {
         let mut state = self.state();
         let closing = state.closing.entry(user).or_default();
         closing.jobs.push_back(job);
-        // A thread that works for this user is at it as soon as it has done what it is at.
-        if WORKS_FOR.get() == Some((Arc::as_ptr(self) as usize, user)) {
+        if ENDS_FOR.get() == Some(self.name_of(user)) {
             return;
         }
         match closing.idle as usize >= closing.jobs.len() {
@@ -128,7 +139,6 @@ impl Users {
 
     fn run(self: &Arc<Self>, user: u32, more: &Condvar) {
         handfast_sys::signal::block_all();
-        WORKS_FOR.set(Some((Arc::as_ptr(self) as usize, user)));
         let mut state = self.state();
         let mut is_last = false;
         let mut looked_ns = clock::now_ns();
