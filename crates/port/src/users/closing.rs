@@ -38,6 +38,8 @@ thread_local! {
 #[derive(Default)]
 pub(super) struct Closing {
     pub(super) jobs: VecDeque<Job>,
+    /// A thread drops what takes long. One does at a time: that keeps a processor busy, and waits for nothing.
+    is_freeing: bool,
     /// Sockets that have ended, through which descriptors were sent that the peer has not received.
     lingering: Vec<Ended>,
     /// Threads, and those of them that wait for more.
@@ -55,14 +57,35 @@ pub(super) enum Job {
     Free(Box<dyn Send>),
 }
 
+impl Closing {
+    /// The jobs that may block, each of which may have a thread of its own.
+    fn apart(&self) -> usize {
+        let may_block = |job: &&Job| !matches!(job, Job::Free(_));
+        self.jobs.iter().filter(may_block).count()
+    }
+
+    /// The idle threads that there is something to do for.
+    fn wanted(&self) -> usize {
+        let is_free = |job: &Job| matches!(job, Job::Free(_));
+        self.apart() + usize::from(!self.is_freeing && self.jobs.iter().any(is_free))
+    }
+
+    /// The next job, unless another thread is at that.
+    fn next(&mut self) -> Option<Job> {
+        let may_begin = |job: &Job| !(self.is_freeing && matches!(job, Job::Free(_)));
+        let job = self.jobs.remove(self.jobs.iter().position(may_begin)?)?;
+        self.is_freeing |= matches!(job, Job::Free(_));
+        Some(job)
+    }
+}
+
 impl Users {
     /// Whether more of this user's descriptors wait to be closed than an honest peer's ever do.
     pub(crate) fn is_backed_up(&self, user: u32) -> bool {
         let state = self.state();
         let closing = state.closing.get(&user);
         // Regions are limited by their user's share of links.
-        let counts = |job: &&Job| !matches!(job, Job::Free(_));
-        closing.is_some_and(|closing| closing.jobs.iter().filter(counts).count() >= CLOSING_MAX)
+        closing.is_some_and(|closing| closing.apart() >= CLOSING_MAX)
     }
 
     /// Has the user's closing thread do work that may block. A thread is started if there is none: some 20 us.
@@ -99,7 +122,7 @@ impl Users {
         if ENDS_FOR.get() == Some(self.name_of(user)) {
             return;
         }
-        match closing.idle as usize >= closing.jobs.len() {
+        match closing.idle as usize >= closing.wanted() {
             true => closing.more.notify_one(),
             false => self.start(user, closing),
         }
@@ -156,12 +179,13 @@ impl Users {
                 state = self.state();
                 continue;
             }
-            if let Some(job) = closing.jobs.pop_front() {
-                if closing.jobs.len() > closing.idle as usize {
+            if let Some(job) = closing.next() {
+                if closing.wanted() > closing.idle as usize {
                     // This one may be slow.
                     self.start(user, closing);
                 }
                 drop(state);
+                let is_freeing = matches!(job, Job::Free(_));
                 match job {
                     Job::Close(ended) => self.close(user, ended),
                     Job::Run(job) => job(),
@@ -169,6 +193,9 @@ impl Users {
                 }
                 is_last = false;
                 state = self.state();
+                if is_freeing && let Some(closing) = state.closing.get_mut(&user) {
+                    closing.is_freeing = false;
+                }
                 continue;
             }
             let lingers = !closing.lingering.is_empty();
