@@ -43,7 +43,7 @@ pub(super) struct Closing {
     /// Sockets that have ended, through which descriptors were sent that the peer has not received.
     lingering: Vec<Ended>,
     /// Threads, and those of them that wait for more.
-    threads: u32,
+    pub(super) threads: u32,
     idle: u32,
     more: Arc<Condvar>,
 }

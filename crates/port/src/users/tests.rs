@@ -1,5 +1,6 @@
 use super::closing::{CLOSING_MAX, THREADS_MAX};
 use super::*;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_sys::{AsFd, OwnedFd, socket};
 use std::sync::mpsc;
@@ -43,6 +44,46 @@ fn one_descriptor_that_is_not_closed_holds_up_no_other() {
     drop(Foreign::new(&users, user, near));
     assert!(soon(|| socket::is_closed(&far)));
     drop(stop);
+}
+
+/// Regions of links that ended together were unmapped by four threads, beside which calls waited for a processor.
+#[test]
+fn one_thread_at_a_time_frees_also_while_another_is_held_up() {
+    /// Threads that are at it, and drops so far.
+    static AT_IT: AtomicU32 = AtomicU32::new(0);
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct Long;
+    impl Drop for Long {
+        fn drop(&mut self) {
+            assert_eq!(AT_IT.fetch_add(1, Ordering::Relaxed), 0);
+            (0..1_000).for_each(|_| std::thread::yield_now());
+            AT_IT.fetch_sub(1, Ordering::Relaxed);
+            DROPPED.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let (users, user) = users();
+    let (stop, stopped) = mpsc::channel::<()>();
+    users.expend(user, move || assert!(stopped.recv().is_err()));
+    for _ in 0..50 {
+        users.free(user, Long);
+    }
+    assert!(soon(|| DROPPED.load(Ordering::Relaxed) == 50));
+    drop(stop);
+}
+
+/// The last step of a job leaves another one, which needs no thread of its own.
+#[test]
+fn a_job_that_the_end_of_another_leaves_is_done_by_the_same_thread() {
+    let (users, user) = users();
+    let (near, far) = socket::pair().unwrap();
+    let (foreign, of) = (Foreign::new(&users, user, near), users.clone());
+    let (told, threads) = mpsc::channel();
+    users.expend(user, move || {
+        of.at_end(user, || drop(foreign));
+        told.send(of.state().closing[&user].threads).unwrap();
+    });
+    assert_eq!(threads.recv(), Ok(1));
+    assert!(soon(|| socket::is_closed(&far)));
 }
 
 #[test]
