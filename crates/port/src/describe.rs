@@ -56,9 +56,16 @@ pub(crate) fn pool(list: &mut Vec<Right>) {
     let _ = LIST.try_with(|known| known.set(core::mem::take(list)));
 }
 
-/// Whether the home of all these rights that go home to `to`'s process has said what they are called there: otherwise a message with
-/// them waits for its word.
-pub(crate) fn are_settled(rights: &[Right], to: &SendRight) -> bool {
+/// Whether a message with these rights by `to` waits for the word of that one's process, which its user may still have a thread wait for.
+pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
+    let link = to.link();
+    !are_settled(rights, to)
+        && to.failure().is_none()
+        && link.users().is_patient(link.peer.uid, link.identity())
+}
+
+/// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
+fn are_settled(rights: &[Right], to: &SendRight) -> bool {
     let home = to.best().link();
     let is_settled = |right: &Right| match right {
         Right::Send(right) => {

@@ -4,7 +4,7 @@
 //! One hidden port stands for all such rights; the badge tells which one a message came through. A
 //! thread, started when the first such right is sent, receives there.
 
-use crate::describe::are_settled;
+use crate::describe::wait_for_word;
 use crate::error::{ReceiveError, RightError, SendError};
 use crate::link::Link;
 use crate::message::Message;
@@ -263,14 +263,9 @@ impl OnItsWay {
     fn pass_on(mut self, vine: &Vine) -> Option<Self> {
         let is_late = clock::now_ns() >= self.until_ns;
         // Waiting for a word holds up the messages of all others.
-        let link = self.target.link();
-        let may_wait = || {
-            self.target.failure().is_none()
-                && link.users().is_patient(link.peer.uid, link.identity())
-        };
         let goes = || {
-            vine.is_next(self.badge, link)
-                && (are_settled(&self.rights, &self.target) || !may_wait())
+            vine.is_next(self.badge, self.target.link())
+                && !wait_for_word(&self.rights, &self.target)
         };
         if !is_late && !goes() {
             return Some(self);

@@ -1,6 +1,6 @@
 //! An old home: its trail passes on what still comes there.
 
-use crate::describe::are_settled;
+use crate::describe::wait_for_word;
 use crate::error::{Gone, SendError};
 use crate::introduce;
 use crate::introduce::provide;
@@ -198,7 +198,7 @@ impl Home {
         let _held = request.hold_descriptors();
         let rights: Vec<Right> = request.take_rights();
         let message = request.take_message();
-        wait_for_word(&rights, &to);
+        settle(&rights, &to);
         let passed = if request.is_call() {
             let passed = request.forward_by(&to, &message, rights, Waiting::Always);
             passed.map_err(|failed| {
@@ -275,14 +275,9 @@ impl Home {
 
 /// Waits for the new home's word on its own rights. A thread there may be waiting for this process's word at that moment, which it does
 /// for a tenth of a second; nobody but the receiver of the message is held up.
-fn wait_for_word(rights: &[Right], to: &SendRight) {
-    let (until_ns, link) = (clock::now_ns() + WORD_NS, to.link());
-    let may_wait = || {
-        to.failure().is_none()
-            && link.users().is_patient(link.peer.uid, link.identity())
-            && clock::now_ns() < until_ns
-    };
-    while !are_settled(rights, to) && may_wait() {
+fn settle(rights: &[Right], to: &SendRight) {
+    let until_ns = clock::now_ns() + WORD_NS;
+    while wait_for_word(rights, to) && clock::now_ns() < until_ns {
         clock::nap();
     }
 }
