@@ -8,24 +8,23 @@ use crate::door::{later, on_word, strange};
 use crate::error::RightError;
 use crate::home;
 use crate::introduce;
-use crate::introduce::{Named, claim, is_of_others};
+use crate::introduce::{Named, claim};
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::inbox;
+use crate::links;
 use crate::message::Message;
 use crate::message::Whom;
 use crate::moving::{is_unread, refuse, settle_in, take_here};
-use crate::origin::Origin;
 use crate::own::OwnRight;
-use crate::passing::ReplyRight;
 use crate::ports;
 use crate::process::Process;
 use crate::redirect;
+use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
-use crate::send::SendRight;
-use crate::unused;
+use crate::send::{Origin, SendRight, going};
 use crate::vine;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
@@ -336,22 +335,22 @@ fn introduced(
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
         // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
-        introduce::decline(link, exporter, number);
+        link.decline(exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     if let Whom::Relay(to) = whom
         && to.is_with(exporter)
     {
-        return home::going(process, link, vine, (exporter, number, port));
+        return going(process, link, vine, (exporter, number, port));
     }
-    let with = unused::hold_link(process, |link| link.is_with(exporter));
+    let with = links::hold_link(process, |link| link.is_with(exporter));
     let Some(with) = with else {
         return strange(process, link, vine, (exporter, number, port));
     };
     let Some(right) = claim(process, &with, port, (link, number)) else {
         return later(process, link, vine, (exporter, number, port));
     };
-    if is_of_others(link) {
+    if link.is_of_others() {
         return on_word(process, link, vine, (exporter, number, right));
     }
     if is_to_stay {

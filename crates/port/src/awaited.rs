@@ -2,11 +2,9 @@
 //! its reply right has gone since.
 
 use crate::adopt::{adopt, adopt_rest};
-use crate::call::why_dropped;
-use crate::cancel;
-use crate::cancel::{Watch, given_up};
 use crate::elsewhere::{Elsewhere, HOPES};
-use crate::error::{Gone, Misuse, SendError};
+use crate::error::{DomainError, Gone, Misuse, SendError};
+use crate::giving_up::{self, Watch, given_up};
 use crate::guest;
 use crate::link::Link;
 use crate::message::Whom;
@@ -18,7 +16,7 @@ use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_channel::stamped_after;
-use handfast_layout::link::{Kind, REPLIES};
+use handfast_layout::link::{FAILED, Kind, REPLIES};
 use handfast_proto::paths::{PATHS_MAX, Source};
 use handfast_ring::Fault;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
@@ -298,8 +296,16 @@ impl Awaited {
 
     /// Gives the outcome up: no thread waits for it any more.
     pub(crate) fn cancel(&self) {
-        cancel::give_up(self.link(), self.slot(), self.generation);
+        giving_up::give_up(self.link(), self.slot(), self.generation);
     }
+}
+
+/// The reason given by the CPU word of a dropped call.
+#[cold]
+pub(crate) fn why_dropped(word: u32) -> SendError {
+    let code = (word ^ FAILED).try_into().ok();
+    let error = code.and_then(DomainError::of_code);
+    error.map_or(SendError::Gone(Gone::Reply), SendError::Domain)
 }
 
 /// The slot to wait at: a return slot, or a reply slot of a call that is followed.

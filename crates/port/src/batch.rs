@@ -5,10 +5,10 @@
 
 use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
+use crate::options::Waiting;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
 use crate::request::Seal;
-use crate::room::Waiting;
 use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::link::{Kind, SLOTS};

@@ -1,23 +1,21 @@
 //! A call in flight: looking for its reply, waiting for it, taking it.
 
 use crate::adopt::adopt;
-use crate::awaited::{Awaited, Outcome};
-use crate::cancel;
-use crate::cancel::{Watch, given_up};
+use crate::awaited::{Awaited, Outcome, why_dropped};
 use crate::elsewhere::HOPES;
-use crate::error::{DomainError, Gone, Misuse, SendError};
+use crate::error::{Gone, Misuse, SendError};
+use crate::giving_up::{self, Watch, given_up};
 use crate::guest;
 use crate::link::Link;
 use crate::link::lanes::Sent;
 use crate::message::Whom;
 use crate::message::{Message, ReplySink};
-use crate::origin::Origin;
-use crate::send::SendRight;
+use crate::send::{Origin, SendRight};
 use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
-use handfast_layout::link::{FAILED, Kind, Meta};
+use handfast_layout::link::{Kind, Meta};
 use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
 use handfast_sys::clock;
@@ -430,14 +428,6 @@ impl<'a> Call<'a> {
     }
 }
 
-/// The reason given by the CPU word of a dropped call.
-#[cold]
-pub(crate) fn why_dropped(word: u32) -> SendError {
-    let code = (word ^ FAILED).try_into().ok();
-    let error = code.and_then(DomainError::of_code);
-    error.map_or(SendError::Gone(Gone::Reply), SendError::Domain)
-}
-
 impl Drop for Call<'_> {
     #[inline(always)]
     fn drop(&mut self) {
@@ -455,7 +445,7 @@ impl Call<'_> {
         }
         let (link, process) = (self.right.link(), self.right.process());
         let Ticket { index, generation } = self.ticket;
-        cancel::give_up(link, self.slot(), generation);
+        giving_up::give_up(link, self.slot(), generation);
         match &self.moved {
             Some(moved) => moved.cancel(),
             // Moved, and never looked at since.

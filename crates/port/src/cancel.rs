@@ -5,20 +5,16 @@
 //! So a callee that only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
 
 use crate::error::SendError;
-use crate::link::Link;
-use crate::link::What;
+use crate::giving_up::{Watch, given_up};
 use crate::message::Message;
-use crate::passing::ReplyRight;
+use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::send::SendRight;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
-use handfast_channel::reply::Slot;
-use handfast_layout::control::{ControlMessage, NOBODY};
 use handfast_sys::clock;
-use handfast_sys::process::fork_epoch;
 use std::sync::Arc;
 use std::task::Wake;
 use std::thread::{self, Thread};
@@ -156,108 +152,8 @@ impl Future for Cancelled<'_> {
     }
 }
 
-/// A wait for the caller of a request to give up.
-pub(crate) struct Watch<'a> {
-    reply: &'a ReplySlot,
-    /// Among the tasks of the request's link.
-    number: Option<u64>,
-    epoch: u32,
-}
-
-impl<'a> Watch<'a> {
-    pub(crate) fn new(reply: &'a ReplySlot) -> Self {
-        Self {
-            reply,
-            number: None,
-            epoch: fork_epoch(),
-        }
-    }
-
-    /// Whether the caller has given up. If it does later, `waker` is woken, once.
-    fn is_over(&mut self, waker: &Waker) -> bool {
-        self.leave();
-        if self.reply.is_cancelled() || self.epoch != fork_epoch() {
-            return self.reply.is_cancelled();
-        }
-        let what = What::GivenUp(self.reply.slot(), self.reply.generation);
-        self.number = Some(self.reply.link.waiters.tasks.enter(what, waker.clone()));
-        self.reply.watch();
-        // Once more: no ring comes for a cancellation before the announcement.
-        let is_over = self.reply.is_cancelled();
-        if is_over {
-            self.leave();
-        }
-        is_over
-    }
-
-    /// As [`Self::is_over`], for a thread that waits on `link`: it looks again then.
-    pub(crate) fn is_over_at(&mut self, link: &Arc<Link>) -> bool {
-        self.is_over(&Waker::from(link.clone()))
-    }
-
-    fn leave(&mut self) {
-        // The lock of a parent's list may be held by a thread that its child does not have.
-        if let Some(number) = self.number.take()
-            && self.epoch == fork_epoch()
-        {
-            self.reply.link.waiters.tasks.leave(number);
-        }
-    }
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-impl ReplySlot {
-    /// Whether its caller is known not to wait any more.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.link.is_given_up(self.slot(), self.generation)
-    }
-
-    /// Until when its caller waits, if it has said so.
-    pub(crate) fn deadline_ns(&self) -> Option<u64> {
-        let is_own = !self.link.is_forked();
-        let said = is_own.then(|| self.slot().deadline_ns(&self.link.region, self.generation));
-        said.flatten()
-    }
-
-    /// Has this process's keeper rung when the caller gives up. Whether it has is looked at next.
-    pub(crate) fn watch(&self) {
-        self.slot().watch(&self.link.region);
-    }
-}
-
-/// Caller: gives up the outcome of `generation` in `slot`. A system call if the callee waits for that.
-pub(crate) fn give_up(link: &Link, slot: Slot, generation: u32) {
-    // One wait for the peer to read does for all.
-    if slot.cancel(&link.region, generation)
-        && !link.has_unsaid(1, |message| matches!(message, ControlMessage::Ring { .. }))
-    {
-        link.say(ControlMessage::Ring { receiver: NOBODY });
-    }
-}
-
-/// A thread that waits on a link for a call made on another's behalf looks again when the other caller has
-/// given up.
-impl Wake for Link {
-    fn wake(self: Arc<Self>) {
-        self.disturb();
-    }
-}
-
 const fn is_send<T: Send>() {}
 const _: () = is_send::<Cancelled<'_>>();
-
-/// Why a call ends that was made on behalf of a caller that has given up: at its deadline, or before.
-pub(crate) fn given_up(deadline_ns: Option<u64>) -> SendError {
-    match deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
-        true => SendError::TimedOut,
-        false => SendError::Cancelled,
-    }
-}
 
 struct Unpark(Thread);
 

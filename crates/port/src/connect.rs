@@ -1,7 +1,6 @@
 //! Connecting: the asking half of the handshake.
 
 use crate::error::{ConnectError, Found, Misuse, Resource};
-use crate::lifecycle;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link_life;
@@ -54,45 +53,6 @@ enum Attempt {
     Unanswered,
 }
 
-/// Connects to the port bound as `name`, with default options. See [`connect_with`].
-///
-/// # Errors
-/// As [`connect_with`].
-pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
-    connect_with(name, Options::new())
-}
-
-/// Connects to the port bound as `name` and returns a right to send to it.
-///
-/// The first connection to a process makes a link (a socket, a process descriptor, a sealed region of which
-/// only touched pages exist); further ones share it. Connections to this process itself, or to one that cannot
-/// be seen from here (in another PID namespace), each make a link, with its descriptors. First waits its turn
-/// behind other threads of this process that connect to the same name. Then blocks at most five seconds: for
-/// threads that connect to another name of the same process, and for the handshake. The options say how this
-/// right's callers wait for replies.
-///
-/// # Errors
-/// Each failure of [`ConnectError`] says what to do.
-pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectError> {
-    name::check(name).map_err(ConnectError::BadName)?;
-    connect_at(&lifecycle::current()?, name, (options, None))
-}
-
-/// As [`connect`], at the longest for `timeout`, which covers the wait for other threads of this process that
-/// connect to the same server. The first use of the library in a process measures the machine, which takes
-/// about 5 ms more.
-///
-/// # Errors
-/// [`ConnectError::TimedOut`] then; others as [`connect_with`].
-pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
-    name::check(name).map_err(ConnectError::BadName)?;
-    connect_at(
-        &lifecycle::current()?,
-        name,
-        (Options::new(), Some(timeout)),
-    )
-}
-
 /// Connects by a node. A timeout that the caller sets covers the wait for other threads.
 pub(crate) fn connect_at(
     process: &Arc<Process>,
@@ -115,16 +75,14 @@ pub(crate) fn connect_at(
     connect_by(process, (name, &path), (options, Some(turn)), limit)
 }
 
-/// Connects to the port behind a descriptor that its process has got by
-/// [`behind_descriptor`](crate::served::behind_descriptor).
-///
-/// # Errors
-/// As [`connect_with`].
-pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
-    let process = lifecycle::current()?;
+/// Connects to the port behind a descriptor: see [`connect_by_descriptor`](crate::connect_by_descriptor).
+pub(crate) fn connect_behind(
+    process: &Arc<Process>,
+    descriptor: &OwnedFd,
+) -> Result<SendRight, ConnectError> {
     let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
     let options = (Options::new(), None);
-    connect_by(&process, to, options, Limit::new(WELCOME_TIMEOUT)?)
+    connect_by(process, to, options, Limit::new(WELCOME_TIMEOUT)?)
 }
 
 /// How long a connection may take, and when that is over.

@@ -11,11 +11,12 @@ use crate::link::Link;
 use crate::moving;
 use crate::moving::depart;
 use crate::notice;
+use crate::options::Waiting;
 use crate::own::OwnRight;
-use crate::passing::{Passed, ReplyRight};
+use crate::passing::Passed;
 use crate::process::Process;
+use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::vine;
 use core::cell::Cell;
@@ -26,6 +27,8 @@ use handfast_proto::introductions::How;
 use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
 use std::sync::Arc;
+
+mod ahead;
 
 /// The attachments of one message. Emptied when the message has been sent.
 #[derive(Debug, Default)]
@@ -54,32 +57,6 @@ pub(crate) fn list_of(rights: impl IntoIterator<Item = Right>) -> Vec<Right> {
 pub(crate) fn pool(list: &mut Vec<Right>) {
     list.clear();
     let _ = LIST.try_with(|known| known.set(core::mem::take(list)));
-}
-
-/// Whether a message with these rights by `to` waits for the word of that one's process, which its user may still have a thread wait for.
-pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
-    let link = to.link();
-    !are_settled(rights, to)
-        && to.failure().is_none()
-        && link.users().is_patient(link.peer.uid, link.identity())
-}
-
-/// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
-fn are_settled(rights: &[Right], to: &SendRight) -> bool {
-    let home = to.best().link();
-    let is_settled = |right: &Right| match right {
-        Right::Send(right) => {
-            let best = right.best();
-            let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
-            !goes_home || best.origin().is_settled()
-        }
-        // Its port has moved, perhaps there.
-        Right::Own(own) => own.moved().is_none_or(|right| {
-            !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()
-        }),
-        _ => true,
-    };
-    rights.iter().all(is_settled)
 }
 
 impl Load {

@@ -4,20 +4,16 @@
 //! numbers. So a thread that receives a message finds its descriptors there already, and waits for no other
 //! thread: it reads itself those that the keeper has not read yet.
 
-use crate::describe::Described;
 use crate::error::{ReplyError, Resource, RightError};
+use crate::link::Link;
 use crate::link::inbox;
-use crate::link::{Link, Outgoing};
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::right::Right;
-use crate::send::{Blocked, SendRight};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
 use handfast_region::{Memory as _, Sealed};
-use handfast_ring::lane::Refused;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::memory::has_seals;
 use handfast_sys::{AsFd, BorrowedFd, Errno};
@@ -32,7 +28,7 @@ pub(crate) enum Unsent {
 
 impl Right {
     /// The descriptor that it is sent as.
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Descriptor(fd) => Some(fd.as_fd()),
             Self::Memory(memory) => Some(memory.as_fd()),
@@ -54,66 +50,6 @@ impl Right {
     }
 }
 
-impl Described {
-    /// Sends the descriptors of a message, all or none, and names them in its units. Nothing may
-    /// keep the message from following. One system call if there are any.
-    pub(crate) fn send_descriptors(&mut self, link: &Link, rights: &[Right]) -> Result<(), Unsent> {
-        let fds: Vec<_> = rights.iter().filter_map(Right::fd).collect();
-        if fds.is_empty() {
-            return Ok(());
-        }
-        let mut number = send_descriptors(link, &fds)?;
-        let mut units = self.units_mut();
-        for right in rights {
-            let parsed = Part::parse(units);
-            let count = parsed.map_or(1, |(_, count)| count);
-            let (of_right, rest) = units.split_at_mut(count);
-            let numbered = match (right, parsed) {
-                (Right::Receive(receive), Some((part, _))) if receive.listener().is_some() => {
-                    Some(part.with_number(number))
-                }
-                _ => right.numbered(number),
-            };
-            if let Some(part) = numbered {
-                of_right[0] = part.to_units().0[0];
-                number = number.wrapping_add(1);
-            }
-            units = rest;
-        }
-        Ok(())
-    }
-}
-
-impl SendRight {
-    /// Sends the descriptors of a message, once there is a place for it in its lane, whose lock is held:
-    /// descriptors that were sent are posted.
-    pub(crate) fn send_ahead(
-        &self,
-        (outgoing, lane): (&mut Outgoing, u32),
-        (bytes, kind): (&[u8], Kind),
-        (described, rights): (&mut Described, &[Right]),
-    ) -> Result<(), Blocked> {
-        if rights.iter().all(|right| right.fd().is_none()) {
-            return Ok(());
-        }
-        if kind == Kind::Call && outgoing.claimed.is_none() {
-            outgoing.claimed = self.claim(lane, &mut outgoing.producer);
-            outgoing.claimed.ok_or(Blocked::Slots)?;
-        }
-        let body_bytes = bytes.len() + described.units().len() * UNIT_BYTES;
-        let has_room = outgoing.producer.has_room(&self.link().region, body_bytes);
-        if !has_room.map_err(|fault| Blocked::Lane(Refused::Fault(fault)))? {
-            return Err(Blocked::Lane(Refused::Full));
-        }
-        let sent = described.send_descriptors(self.link(), rights);
-        sent.map_err(|unsent| match unsent {
-            Unsent::Full => Blocked::Slots,
-            Unsent::Right(error) => Blocked::Right(error),
-            Unsent::Fault(fault) => Blocked::Lane(Refused::Fault(fault)),
-        })
-    }
-}
-
 impl Unsent {
     /// As the error of a reply, which does not wait.
     pub(crate) fn of_reply(self, link: &Link) -> ReplyError {
@@ -129,7 +65,7 @@ impl Unsent {
 }
 
 /// Sends descriptors. Returns the number of the first.
-fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
+pub(crate) fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u32, Unsent> {
     let mut sent = link.parts.under_way.sent.lock();
     // Relaxed: the peer's own count; nothing else is read on its strength. A peer that lies about it is
     // sent too many, which it closes, or none.

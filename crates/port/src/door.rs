@@ -12,18 +12,16 @@
 //! as it can overtake no message under way.
 
 use crate::connect;
-use crate::introduce;
 use crate::introduce::claim;
 use crate::link::Link;
 use crate::links;
-use crate::origin::Origin;
 use crate::paths;
 use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rank;
 use crate::redirect;
 use crate::rendezvous;
-use crate::send::SendRight;
+use crate::send::{Origin, SendRight, Upgrade};
 use crate::tables::{Table, Which};
 use crate::users::{Charge, Foreign};
 use core::time::Duration;
@@ -35,15 +33,12 @@ use handfast_sys::poll::Trigger;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{AsFd, Errno, OwnedFd, thread};
 use std::sync::{Arc, Weak};
-pub(crate) use upgrade::Upgrade;
 
 pub(crate) mod later;
 mod waiting;
 
 pub(crate) use later::{later, on_word};
 use waiting::{Stranger, Waiting};
-
-mod upgrade;
 
 /// In the place of a receiver: the door, behind which there is no port yet.
 pub(crate) const DOOR: u32 = RECEIVERS;
@@ -159,10 +154,10 @@ pub(crate) fn strange(
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     if !process.configuration.meets_strangers {
-        introduce::decline(link, exporter, number);
+        link.decline(exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
-    let upgrade = Upgrade::new(process, link, (exporter, number));
+    let upgrade = Upgrade::new(process, link, (exporter, number), leave);
     ask_where(process, &upgrade, port);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
@@ -220,6 +215,12 @@ pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name
 
 fn doors(process: &Process) -> MutexGuard<'_, Doors, rank::Doors> {
     process.tables.get::<DoorsTable>().0.lock()
+}
+
+/// The last copy of a right is being dropped, which may wait.
+fn leave(upgrade: &Upgrade) {
+    let waited = doors(&upgrade.process).waiting.remove(upgrade);
+    drop(waited);
 }
 
 /// The node was shut down: nobody waits at a door any more.

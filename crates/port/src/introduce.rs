@@ -26,13 +26,14 @@ use std::sync::Arc;
 
 pub(crate) mod provide;
 
+mod attenuated;
 mod claim;
 pub(crate) mod ends;
 mod patience;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use claim::{claim, claim_by, claim_freely, is_of_others, mint};
+pub(crate) use claim::{claim, claim_by, claim_freely, mint};
 pub(crate) use patience::Patience;
 
 /// How long a claim waits for its provision. A peer that lets it wait longer has not been provided with the
@@ -301,15 +302,6 @@ pub(crate) fn forgo_provision(process: &Process, number: Number, recipient: [u8;
 /// Introducer: tells an exporter that a provision is void.
 fn void(exporter: &Link, number: u64) {
     exporter.say(ControlMessage::ProvisionVoid { number });
-}
-
-/// Recipient: tells the introducer that what it has provided will not be claimed.
-pub(crate) fn decline(introducer: &Link, exporter: [u8; 20], number: u64) {
-    if introducer.is_behind() {
-        // The rights it has provided stay until it ends.
-        return;
-    }
-    introducer.say(ControlMessage::Declined { number, exporter });
 }
 
 /// Keeper: a recipient declines what was provided to it by this process.

@@ -28,6 +28,7 @@ use std::sync::Arc;
 
 mod control;
 mod greet;
+mod rings;
 mod upkeep;
 
 /// A handshake under way.

@@ -4,6 +4,7 @@ use crate::bound;
 use crate::configuration::Configuration;
 use crate::door;
 use crate::error::{Exhausted, Resource};
+use crate::forwarder;
 use crate::keeper;
 use crate::link::Link;
 use crate::link::group;
@@ -93,6 +94,7 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     process::watch_forks();
     let node = Arc::new(Process::new(configuration)?);
     group::begin(&node)?;
+    vine::of(&node).serve_by(forwarder::serve);
     {
         let mut nodes = Locks::own().nodes.lock();
         nodes.retain(|node| node.strong_count() > 0);

@@ -1,33 +1,11 @@
 //! The quotas of a process's peers, set by the application.
 
-use crate::error::{Misuse, NodeError};
-use crate::lifecycle;
+use crate::error::Misuse;
 use crate::link::Link;
 use crate::links;
 use crate::process::Process;
-use crate::quotas::{OfPeer, Quotas};
-use handfast_sys::socket::Peer;
+use crate::quotas::OfPeer;
 use std::sync::Arc;
-
-/// Sets the quotas of each peer of this process, from now on. Some stores for each link.
-///
-/// # Errors
-/// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
-pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
-    set_quotas_by(move |_| quotas)
-}
-
-/// As [`set_quotas`], by the identity of the peer, as the kernel vouches for it. `quotas_of` is asked now for each peer,
-/// and by the control thread for those that come: it must not block.
-///
-/// # Errors
-/// As there.
-pub fn set_quotas_by(
-    quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
-) -> Result<(), NodeError> {
-    let process = lifecycle::current()?;
-    Ok(set_at(&process, Arc::new(quotas_of))?)
-}
 
 /// Sets the quotas of a node's peers.
 pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Misuse> {

@@ -1,6 +1,7 @@
 //! The links of a process: a list of those that live, and those that have ended and that a thread still holds.
 
 use crate::link::Link;
+use crate::link::held::Held;
 use crate::process::Process;
 use crate::rank;
 use crate::tables::{Table, Which};
@@ -83,6 +84,26 @@ pub(crate) fn find(process: &Process, check: impl Fn(&Link) -> bool) -> Option<A
     let links = list(process);
     let mut links = links.iter().flatten();
     links.find(|link| !link.is_down() && check(link)).cloned()
+}
+
+/// As [`find`], among links that may be used, with a use: without one another thread may end it at any
+/// time.
+pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+    hold_any(process, |link| !link.life.usage.is_left() && check(link))
+}
+
+/// As [`hold_link`], also among links that the peer has been told are not used.
+pub(crate) fn hold_any(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
+    let links = list(process);
+    let mut links = links.iter().flatten();
+    let link = links.find(|link| !link.is_down() && check(link))?;
+    // Under the lock: as `unused::cut_off` looks, and `unused::leave`.
+    Some(Held::new(link))
+}
+
+/// A use of a link that was found, if it is there still.
+pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
+    hold_link(process, |known| known.serial == link.serial)
 }
 
 /// Keeper: tells of links that were cut.

@@ -6,22 +6,24 @@
 //! made without a handshake and without a name, by the first thread that needs it, and ends with the last right that
 //! uses it, if no rights have gone by it in messages.
 
+use crate::closing;
 use crate::error::{ConnectError, Exhausted, Gone, Resource};
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
 use crate::link::{Link, Parts};
 use crate::link_life;
+use crate::links;
 use crate::notice;
 use crate::own::OwnRight;
 use crate::peer_bells::map_peer_bells;
 use crate::ports;
 use crate::process::Process;
 use crate::rank;
+use crate::request::Seal;
 use crate::send::SendRight;
 use crate::served::Shortcut;
 use crate::tables::{Table, Which};
-use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::receiver_of;
@@ -29,7 +31,7 @@ use handfast_proto::rights::{Imports, Refused};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{OwnedFd, socket};
+use handfast_sys::{OwnedFd, deadline, socket};
 use std::sync::{Arc, Weak};
 
 /// Receivers that share one such link: each of them has a lane there, however many the others take, since a quarter
@@ -50,6 +52,48 @@ impl Table for Loops {
 
 fn loops(process: &Process) -> MutexGuard<'_, Vec<Weak<Link>>, rank::Loops> {
     process.tables.get::<Loops>().0.lock()
+}
+
+impl OwnRight {
+    /// A right by which this process itself sends to its port and calls it, from any thread: with this badge and these
+    /// permissions, and otherwise as a right that another process has got. It is revoked with this one; it counts as a
+    /// right to the port until it is dropped ([`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders)); sending it in a message sends this
+    /// one. A receiver in this process gets it as an [`OwnRight`].
+    ///
+    /// Its messages go the same way as all others, through a link of this process with itself, which up to four ports
+    /// share: the first right makes the link (some twenty system calls, four descriptors), and it ends some milliseconds after the
+    /// last one. Otherwise no system call. Does not block. A right that was dropped counts against the [quota](crate::Quotas::rights)
+    /// for as long.
+    ///
+    /// ```
+    /// # use handfast_port as handfast;
+    /// let port = handfast::anonymous()?;
+    /// let right = port.mint_with(7, 0b01).connect()?;
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(|| port.receive().unwrap().reply(b"here").unwrap());
+    ///     assert_eq!(&*right.call(b"anybody?").unwrap(), b"here");
+    /// });
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::Exhausted`] without
+    /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child, or once the node was shut down.
+    pub fn connect(&self) -> Result<SendRight, ConnectError> {
+        let port = self.port();
+        port.process.check()?;
+        // Connecting takes locks of the whole process.
+        let _shield = deadline::shield();
+        if let Some(home) = port.home.get() {
+            let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
+            let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
+            let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
+            return Ok((*moved).clone());
+        }
+        let connected = right_to_own(&port.process, self);
+        // A shutdown meanwhile has many faces.
+        connected.or_else(|error| port.process.check().map_err(Into::into).and(Err(error)))
+    }
 }
 
 /// The end by which this process sends to its own port at `receiver`; made if there is none.
@@ -79,7 +123,7 @@ pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Res
 
 fn known_loop(process: &Arc<Process>, place: usize, loops: &[Weak<Link>]) -> Option<Held> {
     let known = loops.get(place)?.upgrade().filter(|link| !link.is_over())?;
-    unused::hold(process, &known)
+    links::hold(process, &known)
 }
 
 fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
@@ -129,7 +173,7 @@ pub(crate) fn right_to_own(
 ) -> Result<SendRight, ConnectError> {
     let target = own.target();
     for _ in 0..TRIES_MAX {
-        if link_life::is_closing(process, own.port()) {
+        if closing::is_closing(process, own.port()) {
             return Err(ConnectError::Gone(Gone::Port));
         }
         let near = loop_to(process, receiver_of(target.port))?;
@@ -148,7 +192,7 @@ pub(crate) fn right_to_own(
         let waiting = process.defaults.waiting;
         let right = SendRight::of_handle(process, near.clone(), target.port, handle, waiting);
         // Again: a thread that drops the port after this look tells this end.
-        if link_life::is_closing(process, own.port()) {
+        if closing::is_closing(process, own.port()) {
             return Err(ConnectError::Gone(Gone::Port));
         }
         if !right.is_down() {

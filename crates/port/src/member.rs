@@ -1,5 +1,6 @@
 //! Ports that share a receiver: a port is an entry in a table, and one thread serves thousands.
 
+use crate::asked;
 use crate::error::{BindError, Misuse};
 use crate::notice;
 use crate::own::OwnRight;
@@ -79,7 +80,7 @@ impl MemberPort {
     /// As [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders_of(&self, badge: u64) {
         if self.is_there() {
-            notice::ask_no_senders_of(&self.port, badge);
+            asked::ask_no_senders_of(&self.port, badge);
         }
     }
 
@@ -98,7 +99,7 @@ impl MemberPort {
 impl Drop for MemberPort {
     fn drop(&mut self) {
         if self.is_own() {
-            // Release: as in `link_life::tell_closing`.
+            // Release: as in `closing::tell_closing`.
             self.port.is_closing.store(true, Ordering::Release);
             if !ports::remove_member(&self.port) {
                 // Its rights have been revoked.

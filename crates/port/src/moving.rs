@@ -15,6 +15,7 @@
 use crate::error::{Misuse, RightError};
 use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX};
+use crate::links;
 use crate::notice;
 use crate::port::Port;
 use crate::ports;
@@ -24,7 +25,6 @@ use crate::receive::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
-use crate::unused;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
@@ -34,7 +34,7 @@ use handfast_proto::rights::{Handle, Meaning};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{clock, thread};
-pub(crate) use home::{Home, Mark};
+pub(crate) use home::Home;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -101,17 +101,6 @@ impl Moves {
     }
 }
 
-/// Waits until the ports that this process has given away ([`Right::Receive`]) do not need it any more: all
-/// their senders have found the new homes. A process that ends before takes with it the messages and senders
-/// that still go through it. Returns whether that was so within `timeout`.
-///
-/// Senders that cannot have a link with the new home keep this process in the way for as long as they
-/// have their rights. Blocks in the kernel.
-#[must_use]
-pub fn wait_moved(timeout: Duration) -> bool {
-    crate::lifecycle::current().map_or(true, |process| wait_moved_at(&process, timeout))
-}
-
 /// Waits until a node's ports that were given away do not need it any more.
 pub(crate) fn wait_moved_at(process: &Process, timeout: Duration) -> bool {
     // There a thread that the child does not have may hold the lock.
@@ -145,7 +134,7 @@ pub(crate) fn depart(
     if receive.port().at.is_shared.load(Ordering::Acquire) {
         return Err(RightError::Shared);
     }
-    let held = unused::hold(&link.process, link).ok_or(RightError::Gone)?;
+    let held = links::hold(&link.process, link).ok_or(RightError::Gone)?;
     let mut leaving = moves(process).leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
     if link.is_down() {
@@ -309,11 +298,8 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
 /// Keeper: tells the peers that have got a right to a port since it moved.
 pub(crate) fn tell_new_holders(process: &Process) {
     for port in ports::all(process) {
-        // Acquire: pairs with the Release in `exported`.
-        if let Some(home) = port.home.get()
-            && home.has_new.swap(false, Ordering::Acquire)
-        {
-            home.tell_holders(&port);
+        if let Some(home) = port.home.get() {
+            home.tell_new_holders(&port);
         }
     }
 }
@@ -351,7 +337,7 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     drop(lost);
     for port in ports::all(process) {
         if let Some(home) = port.home.get() {
-            home.trail().end(link.serial);
+            home.link_ended(link.serial);
         }
     }
 }
@@ -361,15 +347,10 @@ pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
     if let Some(Meaning::To(target)) = link.exports().resolve(handle)
         && let Some(port) = ports::by_id(process, target.port)
         && let Some(home) = port.home.get()
-        && home.trail().tell_again((link.serial, handle))
+        && home.tell_again((link.serial, handle))
     {
         home.exported();
     }
-}
-
-/// Whether a port is here that has not moved here.
-pub(crate) fn is_native(process: &Process, port: u32) -> bool {
-    ports::by_id(process, port).is_some_and(|port| port.came_from.get().is_none())
 }
 
 /// New home: makes a port of a receive right that has come.

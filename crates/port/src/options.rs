@@ -1,7 +1,9 @@
 //! Options of an application: strategy and spin cap, by builder or environment.
 
+use crate::error::{Misuse, SendError};
 use core::time::Duration;
-use handfast_sys::process;
+use handfast_layout::link::Kind;
+use handfast_sys::{clock, process};
 use handfast_wait::Strategy;
 
 /// How an endpoint waits. Settings not made here are those of its [node](crate::NodeBuilder::options). The
@@ -75,3 +77,54 @@ impl Options {
 
 /// How callers wait: the strategy, and for how long they spin at most.
 pub(crate) type WaitBy = (Strategy, Option<Duration>);
+
+/// How long an operation may wait.
+#[derive(Clone, Copy)]
+pub(crate) enum Waiting {
+    Never,
+    Until(u64),
+    Always,
+}
+
+impl Waiting {
+    /// The same, and until this deadline at the latest.
+    pub(crate) fn until(self, deadline_ns: u64) -> Self {
+        match self {
+            Self::Never => Self::Never,
+            Self::Until(own_ns) => Self::Until(own_ns.min(deadline_ns)),
+            Self::Always => Self::Until(deadline_ns),
+        }
+    }
+
+    /// Until when it waits; an error where it must not.
+    pub(crate) fn deadline(self) -> Result<Option<u64>, SendError> {
+        match self {
+            Self::Never => Err(SendError::Full),
+            _ if crate::guest::is_control() => Err(SendError::Misuse(Misuse::ControlThread)),
+            Self::Until(deadline_ns) => Ok(Some(deadline_ns)),
+            Self::Always => Ok(None),
+        }
+    }
+
+    /// The deadline in two words; zeros for none.
+    #[inline(always)]
+    pub(crate) const fn words(self) -> (u32, u32) {
+        match self {
+            Self::Until(deadline_ns) => (deadline_ns as u32, (deadline_ns >> 32) as u32),
+            Self::Never | Self::Always => (0, 0),
+        }
+    }
+
+    /// The words that go with a message of that kind.
+    pub(crate) fn words_of(self, kind: Kind) -> (u32, u32) {
+        match kind {
+            Kind::Call => self.words(),
+            _ => (0, 0),
+        }
+    }
+
+    /// Whether a deadline has passed. Reads the clock only where there is one.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Until(deadline_ns) if clock::now_ns() >= deadline_ns)
+    }
+}

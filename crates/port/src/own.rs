@@ -1,7 +1,5 @@
 //! Rights of a process to its own ports: minting them, and handling those that come home.
 
-use crate::error::{ConnectError, Gone};
-use crate::loops;
 use crate::notice;
 use crate::port::Port;
 use crate::receive::ReceiveRight;
@@ -81,46 +79,6 @@ impl OwnRight {
             permissions,
             ..self.clone()
         }
-    }
-
-    /// A right by which this process itself sends to its port and calls it, from any thread: with this badge and these
-    /// permissions, and otherwise as a right that another process has got. It is revoked with this one; it counts as a
-    /// right to the port until it is dropped ([`ReceiveRight::notify_no_senders`]); sending it in a message sends this
-    /// one. A receiver in this process gets it as an [`OwnRight`].
-    ///
-    /// Its messages go the same way as all others, through a link of this process with itself, which up to four ports
-    /// share: the first right makes the link (some twenty system calls, four descriptors), and it ends some milliseconds after the
-    /// last one. Otherwise no system call. Does not block. A right that was dropped counts against the [quota](crate::Quotas::rights)
-    /// for as long.
-    ///
-    /// ```
-    /// # use handfast_port as handfast;
-    /// let port = handfast::anonymous()?;
-    /// let right = port.mint_with(7, 0b01).connect()?;
-    /// std::thread::scope(|threads| {
-    ///     threads.spawn(|| port.receive().unwrap().reply(b"here").unwrap());
-    ///     assert_eq!(&*right.call(b"anybody?").unwrap(), b"here");
-    /// });
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::Exhausted`] without
-    /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child, or once the node was shut down.
-    pub fn connect(&self) -> Result<SendRight, ConnectError> {
-        let port = self.port();
-        port.process.check()?;
-        // Connecting takes locks of the whole process.
-        let _shield = deadline::shield();
-        if let Some(home) = port.home.get() {
-            let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
-            let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
-            let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
-            return Ok((*moved).clone());
-        }
-        let connected = loops::right_to_own(&port.process, self);
-        // A shutdown meanwhile has many faces.
-        connected.or_else(|error| port.process.check().map_err(Into::into).and(Err(error)))
     }
 
     /// The right to its port's new home that it stands for, where the port has moved; none if it was revoked, or the port has ended.

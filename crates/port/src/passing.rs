@@ -1,53 +1,30 @@
-//! Reply rights as values: answering with them, calling on them, passing them on.
+//! Calling on reply rights, and passing calls on.
 
 use crate::awaited::Awaited;
 use crate::describe::Load;
-use crate::error::{DomainError, Exhausted, Misuse, ReplyError, RightError, SendError};
+use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::link::Link;
 use crate::link::held::Held;
+use crate::link::passing::Known;
 use crate::link::returns::{For, Own};
 use crate::message::Message;
+use crate::options::Waiting;
 use crate::paths;
 use crate::ports;
 use crate::process::Process;
 use crate::relay;
 use crate::relay::Relay;
-use crate::reply_slot::ReplySlot;
+use crate::reply_right::ReplyRight;
 use crate::request::Request;
-use crate::right::{Returned, Right};
-use crate::room::Waiting;
+use crate::right::Right;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};
-use core::cell::Cell;
 use core::time::Duration;
 use handfast_layout::link::{Kind, REPLIES, passed_word};
 use handfast_layout::part::Part;
 use handfast_proto::paths::Way;
 use handfast_sys::clock;
 use std::sync::Arc;
-
-/// The right to answer a call, once. It may be kept, moved to other threads, sent to other processes
-/// ([`Right::Reply`]) and called on.
-///
-/// Dropping it unused, or the end of the process it has come to, ends the call at its caller as
-/// [`Gone::Reply`](crate::error::Gone::Reply) or
-/// [`Gone::Process`](crate::error::Gone::Process).
-///
-/// It cannot be used twice, nor copied:
-///
-/// ```compile_fail,E0382
-/// # fn twice(right: handfast_port::ReplyRight) {
-/// let _ = right.reply(b"once");
-/// let _ = right.reply(b"and again");
-/// # }
-/// ```
-///
-/// ```compile_fail,E0599
-/// # fn copied(right: handfast_port::ReplyRight) {
-/// let copy = right.clone();
-/// # }
-/// ```
-pub struct ReplyRight(Request);
 
 /// A request that was not forwarded, and why.
 #[derive(Debug)]
@@ -61,66 +38,6 @@ pub struct NotForwarded {
 }
 
 impl ReplyRight {
-    pub(crate) fn new(slot: ReplySlot) -> Self {
-        Self(Request::answering(slot))
-    }
-
-    pub(crate) const fn request(&self) -> &Request {
-        &self.0
-    }
-
-    /// Ends the call as one that a domain has not served.
-    pub(crate) fn fail(self, error: DomainError) {
-        if let Ok(slot) = self.slot()
-            && !slot.link.is_over()
-        {
-            slot.fail(error);
-            drop(self.0.answered());
-        }
-    }
-
-    fn slot(&self) -> Result<&ReplySlot, ReplyError> {
-        self.0.reply_right().ok_or(ReplyError::NotACall)
-    }
-
-    /// The link through which its outcome goes.
-    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
-        self.0.reply_right().map(|slot| &slot.link)
-    }
-
-    /// The call has been answered, or moved: nothing is left to do here.
-    pub(crate) fn used(self) {
-        if let Some(received) = self.0.answered() {
-            received.pool();
-        }
-    }
-
-    /// As [`Request::reply`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        self.0.reply(bytes)
-    }
-
-    /// As [`Request::reply_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply_with(
-        self,
-        bytes: &[u8],
-        rights: impl IntoIterator<Item = Right>,
-    ) -> Result<(), Returned<ReplyError>> {
-        self.0.reply_with(bytes, rights)
-    }
-
-    /// As [`Request::is_cancelled`].
-    #[must_use]
-    pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
-    }
-
     /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
     /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which it
     /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
@@ -192,7 +109,7 @@ impl Request {
     #[must_use]
     pub fn split(mut self) -> (Message, Option<ReplyRight>) {
         let message = self.take_message();
-        let right = self.is_call().then_some(ReplyRight(self));
+        let right = self.is_call().then(|| ReplyRight::of(self));
         (message, right)
     }
 
@@ -275,17 +192,18 @@ impl Request {
                 port.at.woke_receiver();
             }
             to.link().row.add(FORWARDS, 1);
-            ReplyRight(self).used();
+            ReplyRight::of(self).used();
             return Ok(());
         }
-        let reply = Some(ReplyRight(self));
+        let reply = Some(ReplyRight::of(self));
         let mut load = Load { rights, reply };
         match to.post_loaded((bytes, Kind::PASSED), &mut load, waiting) {
             Ok(_) => Ok(()),
             Err(error) => {
-                let Some(ReplyRight(request)) = load.reply else {
+                let Some(reply) = load.reply else {
                     unreachable!("only what was sent is taken out")
                 };
+                let request = reply.into_request();
                 let rights = load.rights;
                 Err(NotForwarded {
                     error,
@@ -293,21 +211,6 @@ impl Request {
                     rights,
                 })
             }
-        }
-    }
-}
-
-impl Message {
-    /// Takes the reply right of a message by which its sender waits for an answer
-    /// ([`ReplyRight::call`]): the last of its rights.
-    #[must_use]
-    pub fn take_reply_right(&mut self) -> Option<ReplyRight> {
-        match self
-            .rights_mut()?
-            .pop_if(|right| matches!(right, Right::Reply(_)))?
-        {
-            Right::Reply(right) => Some(right),
-            _ => None,
         }
     }
 }
@@ -409,56 +312,9 @@ impl Passed {
     }
 }
 
-/// A way that reply rights have gone from this thread: of a set of a link's, through another link.
-#[derive(Clone, Copy)]
-pub(crate) struct Known {
-    from: (u32, u32),
-    to: u32,
-    version: u32,
-    pub(crate) number: u32,
-    pub(crate) path: u32,
-}
-
-/// Ways a thread remembers.
-const KNOWN: usize = 16;
-
-thread_local! {
-    static WAYS: [Cell<Option<Known>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
-}
-
-impl Known {
-    const fn place((from, set): (u32, u32), to: u32) -> usize {
-        (from ^ set << 2 ^ to << 1) as usize % KNOWN
-    }
-
-    fn remember(self) {
-        // A thread that is ending remembers nothing.
-        let _ = WAYS.try_with(|ways| ways[Self::place(self.from, self.to)].set(Some(self)));
-    }
-
-    /// How `reply` goes to the peer of `to`, if one like it has.
-    #[inline]
-    pub(crate) fn of(reply: &ReplySlot, to: &Link) -> Option<Self> {
-        let from = (reply.link.serial, reply.index / REPLIES);
-        let place = Self::place(from, to.serial);
-        let known = WAYS.try_with(|ways| ways[place].get()).ok().flatten()?;
-        let is_it =
-            known.from == from && known.to == to.serial && known.version == to.parts.passing.ways();
-        is_it.then_some(known)
-    }
-}
-
 /// Columns of a link's counters.
 const FORWARDS: usize = 13;
 const VINES: usize = 14;
-
-impl core::fmt::Debug for ReplyRight {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("ReplyRight")
-            .field("is_cancelled", &self.is_cancelled())
-            .finish_non_exhaustive()
-    }
-}
 
 impl core::fmt::Display for NotForwarded {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -10,7 +10,6 @@ use crate::links;
 use crate::process::Process;
 use crate::rank;
 use crate::relay;
-use crate::unused;
 use callers::{Callers, CallersTable, WANTED_MAX};
 use core::sync::atomic::AtomicBool;
 use handfast_channel::reply::Slot;
@@ -277,7 +276,7 @@ fn asked(
             set,
         },
     };
-    match unused::hold_link(process, |link| link.is_with(caller)) {
+    match links::hold_link(process, |link| link.is_with(caller)) {
         Some(of) => want(process, &of, ask),
         None => door::ask_by_door(process, caller, ask),
     }
@@ -322,7 +321,7 @@ pub(crate) fn give_up(ask: &Ask) {
 /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
 fn grant(process: &Arc<Process>, link: &Arc<Link>, token: u32, between: &Between) {
     // Not within the lock of the callers: its end asks for that.
-    let mut held = unused::hold(process, link);
+    let mut held = links::hold(process, link);
     let may_grant = between.set < SETS && held.is_some() && !link.region.makes_pages();
     // Between users never: not worth a look at all links.
     let source = may_grant.then(|| link_between(process, between)).flatten();

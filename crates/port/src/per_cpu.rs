@@ -8,7 +8,7 @@
 
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::link::Link;
-use crate::link::spread::{CPUS, Entry};
+use crate::link::spread::{CPUS, Entry, message};
 use crate::links;
 use crate::options::Options;
 use crate::own::OwnRight;
@@ -16,11 +16,10 @@ use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::{self, ReceiveRight};
+use crate::receiver::waits;
+use crate::request::Holder;
 use crate::request::{Received, Request};
-use crate::revoke::Holder;
-use crate::spread::message;
 use crate::tables::{Table, Which};
-use crate::waits;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;

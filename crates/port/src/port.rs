@@ -2,15 +2,17 @@
 
 use crate::link::Link;
 use crate::link::hearing::Hearing;
-use crate::moving::Home;
 use crate::notice::Notices;
 use crate::ports;
 use crate::process::Process;
 use crate::receiver::{LEFT_MAX, Receiver};
+use crate::request::Seal;
+use crate::send::SendRight;
 use crate::served::Local;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicBool;
 use handfast_channel::bell;
+use handfast_proto::rights::Handle;
 use handfast_wait::Waiter;
 use std::sync::{Arc, OnceLock};
 
@@ -27,7 +29,7 @@ pub(crate) struct Port {
     /// The notices for its receiver. The poller has them too.
     pub(crate) notices: Arc<Notices>,
     /// Where it has moved to; and by which link it has come.
-    pub(crate) home: OnceLock<Arc<Home>>,
+    pub(crate) home: OnceLock<Arc<dyn NewHome>>,
     /// The port is on its way there.
     pub(crate) is_leaving: AtomicBool,
     pub(crate) came_from: OnceLock<u32>,
@@ -37,6 +39,27 @@ pub(crate) struct Port {
     pub(crate) served: OnceLock<Arc<Local>>,
     /// The port's receive right is being dropped.
     pub(crate) is_closing: AtomicBool,
+    /// It is the hidden port of the node's vine.
+    pub(crate) is_vine: AtomicBool,
+}
+
+/// Where a port has moved to, as the node that it has left knows that (`moving`).
+pub(crate) trait NewHome: Send + Sync {
+    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
+    fn exported(&self);
+
+    /// Keeper: tells the peers that have got a right to `port` since it moved, if there are some.
+    fn tell_new_holders(&self, port: &Port);
+
+    /// The right by which what came here with this seal goes on; none once it was revoked there. May wait for room in a lane.
+    fn right(&self, seal: Seal) -> Option<Arc<SendRight>>;
+
+    /// The link with this number has ended.
+    fn link_ended(&self, link: u32);
+
+    /// A peer has given back what it has got by a handle, on the link with that number, and more is under way: whether it is to be
+    /// told again.
+    fn tell_again(&self, right: (u32, Handle)) -> bool;
 }
 
 impl Port {
@@ -62,6 +85,7 @@ impl Port {
             came_from: OnceLock::new(),
             served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
+            is_vine: AtomicBool::new(false),
         }
     }
 
@@ -80,6 +104,7 @@ impl Port {
             came_from: OnceLock::new(),
             served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
+            is_vine: AtomicBool::new(false),
         }
     }
 

@@ -6,16 +6,20 @@ use crate::link::group::Reserved;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
+use crate::receiver::waits;
 use crate::tables::{Table, Which};
-use crate::unbound;
-use crate::waits;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell;
 use handfast_layout::part::{IS_MEMBER, is_member, receiver_of};
 use handfast_proto::rights::Map;
+use handfast_proto::timers::Timer;
+use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard, RwLock};
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
+
+/// How long after the drop of a port messages are looked for from senders that had not heard of it.
+const LATE_NS: u64 = 1_000_000_000;
 
 #[derive(Default)]
 struct Ports {
@@ -61,6 +65,14 @@ pub(crate) fn reserve(process: &Process, uid: u32) -> Result<Reserved, Resource>
     Ok(place)
 }
 
+/// A port has been dropped: the keeper refuses (`unbound`) what still comes for it.
+pub(crate) fn watch_unbound(process: &Process) {
+    let until_ns = clock::ticks_ns() + LATE_NS;
+    // Relaxed: the keeper finds it at its next turn, which this asks for.
+    process.unbound_until_ns.store(until_ns, Ordering::Relaxed);
+    process.schedule(Timer::DroppedPorts);
+}
+
 /// Wakes every sleeping receiver of this process.
 pub(crate) fn rouse_all(process: &Process) {
     let ports = those(process, |_| true);
@@ -86,23 +98,25 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
-/// Makes a port with a free receiver.
+/// Makes a port with a free receiver, which `clear` clears of what was sent to its last port.
 pub(crate) fn add(
     process: &Arc<Process>,
+    clear: impl FnOnce(u32),
     make: impl FnOnce(u32, u32) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
-    crate::guest::later(|| bind_port(process, make))
+    crate::guest::later(|| bind_port(process, clear, make))
 }
 
 fn bind_port(
     process: &Arc<Process>,
+    clear: impl FnOnce(u32),
     make: impl FnOnce(u32, u32) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     let _binding = binding(process);
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    free.inspect(|receiver| unbound::refuse_for(process, *receiver));
+    free.inspect(|receiver| clear(*receiver));
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {
@@ -230,4 +244,15 @@ pub(crate) fn by_id(process: &Process, id: u32) -> Option<Arc<Port>> {
 pub(crate) fn remove(process: &Process, receiver: u32) {
     let mut ports = of(process).list.write();
     ports[receiver as usize] = None;
+}
+
+/// Whether a port is here that has not moved here.
+pub(crate) fn is_native(process: &Process, port: u32) -> bool {
+    by_id(process, port).is_some_and(|port| port.came_from.get().is_none())
+}
+
+/// Whether this is the hidden port of the node's vine.
+pub(crate) fn is_vine(process: &Process, port: u32) -> bool {
+    // Relaxed: set before any right to the port was given.
+    by_id(process, port).is_some_and(|port| port.is_vine.load(Ordering::Relaxed))
 }

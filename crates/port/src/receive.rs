@@ -1,21 +1,20 @@
 //! Receive rights: binding a name, receiving, replying.
 
 use crate::bound::{Bound, Moving};
+use crate::closing;
 use crate::error::{BindError, Exhausted, Misuse, ReceiveError, Resource};
-use crate::lifecycle;
-use crate::link_life;
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
 use crate::receiver::Receiver;
+use crate::receiver::waits;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
 use crate::revoke;
 use crate::unbound;
 use crate::users::{Charge, Foreign, Users};
-use crate::waits;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Bound as BoundName;
@@ -52,24 +51,6 @@ pub struct ReceiveRight {
     charge: Option<Charge>,
 }
 
-/// Makes a port without a name, with default options. See [`anonymous_with`].
-///
-/// # Errors
-/// As [`anonymous_with`].
-pub fn anonymous() -> Result<ReceiveRight, BindError> {
-    anonymous_with(Options::new())
-}
-
-/// Makes a port without a name, which is reached only through rights that were
-/// [minted](ReceiveRight::mint) and sent. No descriptor, no file; no system call but for the first use
-/// of the library in a process.
-///
-/// # Errors
-/// [`BindError::Exhausted`] when the process has as many ports as it can have.
-pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
-    Ok(nameless(&lifecycle::current()?, options)?)
-}
-
 /// Makes a port without a name, which the caller announces to its peers.
 pub(crate) fn nameless(process: &Arc<Process>, options: Options) -> Result<ReceiveRight, Resource> {
     let right = make(process, "", options, None)?;
@@ -84,7 +65,9 @@ fn make(
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
     let (strategy, cap) = process.configuration.resolve(options);
-    let port = ports::add(process, |receiver, generation| {
+    // A new port is empty.
+    let clear = |receiver| unbound::refuse_for(process, receiver);
+    let port = ports::add(process, clear, |receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
         Arc::new(Port::new(process.clone(), id, name, waiter))
@@ -105,29 +88,6 @@ fn make(
     })
 }
 
-/// Binds `name` with default options. See [`bind_with`].
-///
-/// # Errors
-/// As [`bind_with`].
-pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
-    bind_with(name, Options::new())
-}
-
-/// Binds `name` and returns the right to receive what is sent to it. A name has 1 to 64 ASCII letters, digits, `.`, `_` and `-`,
-/// and begins with neither `.` nor `-`.
-///
-/// A socket file appears in the [rendezvous directory](rendezvous::directory); one left by a dead
-/// server is replaced silently. The first use of the library in a process starts its keeper thread
-/// and measures the machine (about 5 ms). Blocks at most about a second, for other binders.
-///
-/// # Errors
-/// Each failure of [`BindError`] says what to do.
-pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError> {
-    name::check(name).map_err(BindError::BadName)?;
-    // First, so that a process that cannot have its own memory leaves no file.
-    bind_at(&lifecycle::current()?, name, options)
-}
-
 /// Binds a name by a node.
 pub(crate) fn bind_at(
     process: &Arc<Process>,
@@ -146,17 +106,14 @@ pub(crate) fn bind_at(
     Ok(right)
 }
 
-/// Makes a port without a name that is reached by any holder of a descriptor
-/// ([`connect_by_descriptor`](crate::served::connect_by_descriptor)). The rendezvous directory is used for a moment.
-///
-/// # Errors
-/// As [`bind`], but for names.
-pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
-    let process = lifecycle::current()?;
+/// Makes a port without a name, behind a descriptor: see [`behind_descriptor`](crate::behind_descriptor).
+pub(crate) fn behind_descriptor(
+    process: &Arc<Process>,
+) -> Result<(ReceiveRight, OwnedFd), BindError> {
     let (listener, descriptor) = rendezvous::nameless(&process.configuration.directory(), false)
         .map_err(|errno| Resource::of("bind of a socket without a name", errno))?;
-    let bound = Bound::own(&process, listener, SocketFile::none());
-    let right = make(&process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
+    let bound = Bound::own(process, listener, SocketFile::none());
+    let right = make(process, BEHIND_DESCRIPTOR, Options::new(), Some(bound))?;
     right.publish_name(true);
     right.listen()?;
     Ok((right, descriptor))
@@ -474,7 +431,7 @@ impl Drop for ReceiveRight {
         crate::guest::later(|| self.port.at.lock().publish_heads(None));
         // First the peers are told, so that no new call waits; then the waiting calls end.
         if !self.is_quiet {
-            link_life::tell_closing(process, &self.port);
+            closing::tell_closing(process, &self.port);
         }
         revoke::end_members_of(&self.port);
         crate::guest::later(|| self.port.at.lock().close());
@@ -483,7 +440,7 @@ impl Drop for ReceiveRight {
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.
         drop(self.port.at.take_rung());
-        unbound::watch_unbound(process);
+        ports::watch_unbound(process);
         crate::guest::tell!(info, name = self.port.name, "unbound");
     }
 }

@@ -10,8 +10,6 @@ use crate::poller::Poller;
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
-use crate::waits;
-use crate::waits::Waits;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_layout::counters;
 use handfast_region::{Memory, Region};
@@ -22,8 +20,10 @@ use handfast_wait::{Ended, Strategy, Waiter, word};
 use sleep::Receiving;
 pub(crate) use sleep::park;
 use std::sync::Arc;
+use waits::Waits;
 
 mod sleep;
+pub(crate) mod waits;
 
 /// One of the receivers of a process. On lines of its own: threads that receive write there.
 #[repr(align(128))]

@@ -3,8 +3,8 @@
 
 use crate::error::{ReceiveError, SetError};
 use crate::receive::ReceiveRight;
+use crate::receiver::waits;
 use crate::request::Request;
-use crate::waits;
 use core::pin::Pin;
 use core::task::{Context, Poll};
 use handfast_sys::BorrowedFd;

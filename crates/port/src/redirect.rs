@@ -3,16 +3,15 @@
 //! there.
 
 use crate::door;
-use crate::introduce::{OF_MOVED, claim_freely, is_of_others};
+use crate::introduce::{OF_MOVED, claim_freely};
 use crate::link::held::Held;
 use crate::link::redirects::{Moved, Redirect, RedirectTable};
 use crate::link::{Link, Outgoing};
+use crate::links;
 use crate::loops;
 use crate::process::Process;
 use crate::rank;
-use crate::send::SendRight;
 use crate::tables::{Table, Which};
-use crate::unused;
 use crate::users::Charge;
 use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
@@ -51,11 +50,6 @@ struct Later {
     name: Handle,
     /// To the user on whose word the port has moved.
     _charge: Charge,
-}
-
-/// The right that a right has become.
-pub(crate) fn direct(moved: &Moved) -> Option<&SendRight> {
-    moved.direct.get()?.downcast_ref()
 }
 
 /// The result of an attempt to switch.
@@ -143,7 +137,7 @@ fn enter(
     redirects: &mut RedirectTable,
     ((name, old_port), moved): ((Handle, u32), Moved),
 ) -> bool {
-    let charge = match is_of_others(link) {
+    let charge = match link.is_of_others() {
         true => match process.users.charge(link.peer.uid, Quota::Moves, 1) {
             Ok(charge) => Some(charge),
             Err(_) => {
@@ -162,7 +156,7 @@ fn way_to(process: &Arc<Process>, exporter: [u8; 20], port: u32) -> Option<Held>
     if exporter[..16] == process.incarnation {
         return loops::loop_to(process, receiver_of(port)).ok();
     }
-    unused::hold_link(process, |with| with.is_with(exporter))
+    links::hold_link(process, |with| with.is_with(exporter))
 }
 
 /// There is a link with the new home: messages sent by a right go there from now on, or soon.

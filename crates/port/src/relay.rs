@@ -3,15 +3,15 @@
 
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{DomainError, SendError};
-use crate::home;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::returns::Own;
 use crate::message::Message;
 use crate::message::Whom;
-use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::rank;
+use crate::reply_right::ReplyRight;
+use crate::send::SETTLE_NS;
 use crate::tables::{Table, Which};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
@@ -136,7 +136,7 @@ impl Relay {
             match self.awaited.take(process, &mut message, whom) {
                 Ok(Outcome::Reply(_)) => return Seen::Answer(message),
                 Ok(Outcome::Piece) => {
-                    self.piece = Some((message, clock::now_ns() + home::SETTLE_NS));
+                    self.piece = Some((message, clock::now_ns() + SETTLE_NS));
                     return Seen::Nothing;
                 }
                 Ok(Outcome::Error(SendError::Domain(error))) => return Seen::Lost(Some(error)),

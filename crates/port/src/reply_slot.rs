@@ -218,3 +218,22 @@ impl ReplySlot {
         self.count(&[], woke);
     }
 }
+
+impl ReplySlot {
+    /// Whether its caller is known not to wait any more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.link.is_given_up(self.slot(), self.generation)
+    }
+
+    /// Until when its caller waits, if it has said so.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let is_own = !self.link.is_forked();
+        let said = is_own.then(|| self.slot().deadline_ns(&self.link.region, self.generation));
+        said.flatten()
+    }
+
+    /// Has this process's keeper rung when the caller gives up. Whether it has is looked at next.
+    pub(crate) fn watch(&self) {
+        self.slot().watch(&self.link.region);
+    }
+}

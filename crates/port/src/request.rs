@@ -1,22 +1,20 @@
 //! Requests: a received message and the right to reply to it once.
 
-use crate::describe::{Described, Load};
 use crate::error::ReplyError;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::message::Message;
-use crate::moving::Mark;
 use crate::notice::Notice;
 use crate::reply_slot::ReplySlot;
-use crate::revoke::Holder;
-use crate::right::{Returned, Right};
+use crate::right::Right;
 use crate::users::Foreign;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
-pub(crate) use received::{Received, Seal};
+pub use received::Holder;
+pub(crate) use received::{Mark, Received, Seal};
 use std::sync::Arc;
 
 mod received;
@@ -305,53 +303,6 @@ impl Request {
         }
         if is_over {
             return Err(ReplyError::Gone);
-        }
-        Ok(())
-    }
-
-    /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
-    ///
-    /// # Errors
-    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
-    pub fn reply_with(
-        self,
-        bytes: &[u8],
-        rights: impl IntoIterator<Item = Right>,
-    ) -> Result<(), Returned<ReplyError>> {
-        let rights: Vec<_> = rights.into_iter().collect();
-        let mut load = Load {
-            rights,
-            reply: None,
-        };
-        match self.try_reply(bytes, &mut load) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                let rights = load.rights;
-                Err(Returned { error, rights })
-            }
-        }
-    }
-
-    fn try_reply(self, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
-        let len_bytes = bytes.len();
-        if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
-            return Err(ReplyError::TooLong { len_bytes });
-        }
-        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
-        if reply.link.is_over() {
-            return Err(ReplyError::Gone);
-        }
-        let process = reply.link.process.clone();
-        let mut described = Described::new().goes_on(reply.is_passed());
-        described.describe(&process, &reply.link, load)?;
-        if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
-            described.take_back(&reply.link);
-            return Err(unsent.of_reply(&reply.link));
-        }
-        reply.answer_described(bytes, described.units());
-        described.sent((&process, &reply.link), load, None);
-        if let Some(received) = self.answered() {
-            received.pool();
         }
         Ok(())
     }

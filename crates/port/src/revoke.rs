@@ -13,25 +13,11 @@ use crate::notice;
 use crate::port::Port;
 use crate::ports;
 use crate::receive::ReceiveRight;
+use crate::request::Holder;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use std::collections::HashSet;
 use std::sync::Arc;
-
-/// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
-/// used again; this is not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Holder(Option<u32>);
-
-impl Holder {
-    /// The sender of notices.
-    pub(crate) const NOBODY: Self = Self(None);
-
-    #[inline(always)]
-    pub(crate) const fn of(link: &Link) -> Self {
-        Self(Some(link.serial))
-    }
-}
 
 impl ReceiveRight {
     /// Revokes all rights to this port with this badge, whoever holds them: other processes, this one
@@ -88,11 +74,6 @@ impl SendRight {
     #[must_use]
     pub fn holder(&self) -> Holder {
         Holder::of(self.best().link())
-    }
-
-    /// Whether it is known to be revoked.
-    pub(crate) fn is_revoked(&self) -> bool {
-        self.link().is_revoked(self.handle())
     }
 }
 
@@ -153,7 +134,7 @@ pub(crate) fn end_members_of(port: &Port) {
     let _one = process.revocations.one();
     process.revocations.count();
     for port in &ended {
-        // Release: as in `link_life::tell_closing`.
+        // Release: as in `closing::tell_closing`.
         port.is_closing.store(true, Ordering::Release);
         let own = core::mem::take(&mut *port.notices.own());
         for own in own.into_values().filter_map(|own| own.upgrade()) {

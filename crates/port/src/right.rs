@@ -6,9 +6,9 @@ use crate::error::{Exhausted, Gone, ReplyError, RightError, SendError};
 use crate::loan::Loan;
 use crate::memory::Memory;
 use crate::own::OwnRight;
-use crate::passing::ReplyRight;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
+use crate::reply_right::ReplyRight;
 use crate::send::SendRight;
 use handfast_sys::OwnedFd;
 use std::sync::Arc;
@@ -131,6 +131,32 @@ impl Right {
             _ => None,
         }
     }
+}
+
+/// Whether a message with these rights by `to` waits for the word of that one's process, which its user may still have a thread wait for.
+pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
+    let link = to.link();
+    !are_settled(rights, to)
+        && to.failure().is_none()
+        && link.users().is_patient(link.peer.uid, link.identity())
+}
+
+/// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
+fn are_settled(rights: &[Right], to: &SendRight) -> bool {
+    let home = to.best().link();
+    let is_settled = |right: &Right| match right {
+        Right::Send(right) => {
+            let best = right.best();
+            let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
+            !goes_home || best.origin().is_settled()
+        }
+        // Its port has moved, perhaps there.
+        Right::Own(own) => own.moved().is_none_or(|right| {
+            !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()
+        }),
+        _ => true,
+    };
+    rights.iter().all(is_settled)
 }
 
 impl From<RightError> for SendError {

@@ -1,45 +1,35 @@
-//! Send rights: sending and calling.
-//!
-//! A call passes through [`SendRight::call`], [`SendRight::post`], `Producer::post`,
-//! [`Link::ring`] and `Answer`'s looks on this side; `ARCHITECTURE.md` follows one.
+//! Send rights: where one leads, how its callers wait, and when it ends. `sending` sends by it.
 
-use crate::call::Call;
-use crate::cancel::Watch;
-use crate::error::{RightError, SendError};
+use crate::error::RightError;
 use crate::link::{Link, Outgoing};
-use crate::message::{Buffer, Message};
 use crate::options::{Options, WaitBy};
-use crate::origin::Origin;
-use crate::passing::Known;
 use crate::process::Process;
 use crate::rank;
-use crate::reply_slot::ReplySlot;
-use crate::room::Waiting;
-use crate::served::{Shortcut, copy_into};
+use crate::served::Shortcut;
 use crate::slots::Ticket;
 use aside::Aside;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
-use handfast_layout::MESSAGE_BYTES_MAX;
+pub(crate) use going_home::{GoingHome, SETTLE_NS, going};
 use handfast_layout::hello::Welcome;
-use handfast_layout::link::{INLINE_BYTES, Kind, REPLIES, passed_word};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
-use handfast_sys::clock;
-use handfast_sys::deadline;
 use handfast_sys::lock::OwnedGuard as Guard;
+pub use origin::Identity;
+pub(crate) use origin::{Claimed, Origin};
+pub(crate) use room::LaneWait;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+pub(crate) use upgrade::Upgrade;
 
 mod aside;
+mod going_home;
 mod here;
 mod life;
 mod moved;
-mod now;
-mod post;
-mod slots;
+mod origin;
+mod room;
 mod spread;
+mod upgrade;
 mod waiting;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
@@ -163,255 +153,12 @@ impl SendRight {
         self.best().link.peer
     }
 
-    /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, 20 of
-    /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
-    ///
-    /// Delivery is not confirmed: a message that was sent and not received is lost when the port is dropped or its process
-    /// ends. Use [`call`](Self::call) when it must not be lost.
-    ///
-    /// # Errors
-    /// [`SendError`]; nothing was sent then. When the peer dies while this waits, [`SendError::Gone`] within milliseconds.
-    pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Always)
-    }
-
-    /// As [`Self::send`], waiting for room at the longest for `timeout`.
-    ///
-    /// # Errors
-    /// [`SendError::TimedOut`] then.
-    pub fn send_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
-    }
-
-    /// As [`Self::send_timeout`], until `deadline`.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn send_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
-    }
-
-    /// As [`Self::send`], without waiting: a full queue is [`SendError::Full`].
-    ///
-    /// # Errors
-    /// [`SendError`]; nothing was sent then.
-    pub fn try_send(&self, bytes: &[u8]) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Never)
-    }
-
-    /// Calls: sends `bytes` and waits for the reply by the strategy. Two copies in all, one each
-    /// way; no system call while both sides are awake.
-    ///
-    /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
-    /// dropped, waits here until another thread that shares its lane takes one: mostly for ever.
-    ///
-    /// By a right of [`OwnRight::connect`](crate::OwnRight::connect) to a port that a domain serves, this thread runs the domain's
-    /// function; [`SendError::Domain`] says, there and elsewhere, how the function failed.
-    ///
-    /// # Errors
-    /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
-    /// call may or may not have been served.
-    #[inline]
-    pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        if let Some(by) = &self.shortcut {
-            return self.call_here(by, bytes);
-        }
-        if deadline::may_end() {
-            return self.call_shielded(bytes);
-        }
-        self.start(bytes, Waiting::Always)?.message_by(None)
-    }
-
-    /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length. Rights in
-    /// the reply are dropped.
-    ///
-    /// # Errors
-    /// As [`Self::call`]; [`SendError::ReplyTooLong`] when the reply is longer than `reply`, which
-    /// then keeps its old content.
-    #[inline]
-    pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-        if let Some(by) = &self.shortcut {
-            return self.call_here_into(by, bytes, reply);
-        }
-        if deadline::may_end() {
-            return self.call_into_shielded(bytes, reply);
-        }
-        let call = self.start(bytes, Waiting::Always)?;
-        let right = call.right();
-        let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()), None)?;
-        right.arrived();
-        let room_bytes = reply.len();
-        if len_bytes > room_bytes {
-            return Err(SendError::ReplyTooLong {
-                len_bytes,
-                room_bytes,
-            });
-        }
-        Ok(len_bytes)
-    }
-
-    /// As [`Self::call`], at the longest for `timeout` in all. A function of a domain that this thread runs is ended then, and
-    /// its domain reset or dead by its policy.
-    ///
-    /// # Errors
-    /// [`SendError::TimedOut`] then; a later reply is dropped. [`SendError::Domain`] with [`DomainError::Deadline`] if the
-    /// function was ended, with [`DomainError::NoDeadline`] if it cannot be ended.
-    ///
-    /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
-    /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
-    pub fn call_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
-        self.call_until(bytes, clock::deadline_ns(timeout))
-    }
-
-    /// As [`Self::call_timeout`], until `deadline`: for calls that share one.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn call_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<Message, SendError> {
-        self.call_until(bytes, clock::instant_ns(deadline))
-    }
-
-    fn call_until(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-        if let Some(by) = &self.shortcut {
-            return self.call_here_until(by, bytes, deadline_ns);
-        }
-        self.call_by(bytes, deadline_ns)
-    }
-
-    fn call_by(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-        // In a function of a domain that has a deadline: its calls share the deadline, and none of them is left undone.
-        let _shield = deadline::shield();
-        let deadline_ns = deadline_ns.min(deadline::until_ns());
-        self.start(bytes, Waiting::Until(deadline_ns))?
-            .message_by(Some(deadline_ns))
-    }
-
-    /// As [`Self::call`], from a function of a domain that has a deadline.
-    #[cold]
-    fn call_shielded(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        self.call_by(bytes, deadline::NEVER_NS)
-    }
-
-    #[cold]
-    fn call_into_shielded(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-        copy_into(&self.call_shielded(bytes)?, reply)
-    }
-
-    /// Calls on behalf of another's caller, as long as `outer` does not say that this caller has given up.
-    pub(crate) fn call_for(
-        &self,
-        bytes: &[u8],
-        deadline_ns: Option<u64>,
-        outer: &mut Watch<'_>,
-    ) -> Result<Message, SendError> {
-        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
-        self.start(bytes, waiting)?.message_for(deadline_ns, outer)
-    }
-
-    /// Starts a call without waiting for anything: neither for room nor for the reply. One copy; one system call if the
-    /// receiver sleeps, none otherwise.
-    ///
-    /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been taken, even if the
-    /// reply is there already; the slot of a dropped call, until the reply comes. A thread can keep 16 calls:
-    /// with the last one in flight it has to take a reply before it calls again.
-    ///
-    /// # Errors
-    /// [`SendError::Full`] without room in the queue or a free reply slot.
-    pub fn try_call(&self, bytes: &[u8]) -> Result<Call<'_>, SendError> {
-        self.start(bytes, Waiting::Never)
-    }
-
-    /// Starts a call, waiting for room if there is none, and returns without its reply.
-    #[inline(always)]
-    pub(crate) fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
-        let until = waiting.words();
-        let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call, until) {
-            Some(posted) => (self, posted),
-            None => self.post(bytes, Kind::Call, waiting)?,
-        };
-        let woke_peer = right.link.ring(lane, right.receiver);
-        if bytes.len() > INLINE_BYTES {
-            // The peer is at work now.
-            right.fetch_next(lane, bytes.len(), false);
-        }
-        Ok(Call::new(right, ticket, trouble, woke_peer))
-    }
-
-    pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        if deadline::may_end() {
-            return self.send_shielded(bytes, waiting);
-        }
-        let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message, (0, 0)) {
-            Some(posted) => (self, posted),
-            None => self.post(bytes, Kind::Message, waiting)?,
-        };
-        right.link.ring(lane, right.receiver);
-        Ok(())
-    }
-
-    #[cold]
-    fn send_shielded(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        let _shield = deadline::shield();
-        self.send_by(bytes, waiting.until(deadline::until_ns()))
-    }
-
     /// A call through this right has been answered.
     #[inline(always)]
     pub(crate) fn arrived(&self) {
         if let Origin::Vine(Some(upgrade)) = &self.origin {
             upgrade.arrived();
         }
-    }
-
-    /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
-    /// lane, and the link's count of troubles; otherwise [`Self::post`] finds out the obstacle.
-    #[inline(always)]
-    fn post_now(&self, bytes: &[u8], kind: Kind, words: (u32, u32)) -> Option<(Ticket, u32, u32)> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return None;
-        }
-        let (lane, mut outgoing, trouble) = self.lane_now()?;
-        let posted = self.post_described(&mut outgoing, lane, (bytes, kind, words), &[]);
-        let ticket = posted.ok()?;
-        Some((ticket, lane, trouble))
-    }
-
-    /// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
-    /// way and one has gone this way before. Returns whether this made a wake-up call.
-    #[inline]
-    pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
-        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
-            return None;
-        }
-        let known = Known::of(reply, &self.link)?;
-        let word = passed_word(known.number, reply.index % REPLIES);
-        let words = (word, reply.generation);
-        let (lane, mut outgoing, _) = self.lane_now()?;
-        let posted = self.post_described(&mut outgoing, lane, (bytes, Kind::PASSED, words), &[]);
-        drop(outgoing);
-        posted.ok()?;
-        // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
-        reply.move_on(known.path);
-        let woke_peer = self.link.ring(lane, self.receiver);
-        reply.wake(known.path);
-        if bytes.len() > INLINE_BYTES {
-            self.fetch_next(lane, bytes.len(), true);
-        }
-        Some(woke_peer)
-    }
-
-    /// Fetches the memory that the next message of this length will be written to, after one has been posted on
-    /// `lane`: no reply to a message that is `passed` on tells which memory is free again.
-    #[inline(never)]
-    fn fetch_next(&self, lane: u32, len_bytes: usize, passed: bool) {
-        let Some(mut outgoing) = self.link.lanes[lane as usize].try_lock() else {
-            return;
-        };
-        let region = self.link.region.view();
-        if passed {
-            outgoing.producer.look_for_blocks(&region);
-        }
-        outgoing.producer.fetch_next(&region, len_bytes);
     }
 
     /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's

@@ -7,8 +7,8 @@
 //! link, and the count of calls is this thread's own. No lock, no write to memory that another thread writes, no system
 //! call.
 
+use crate::closing;
 use crate::error::{BindError, Exhausted, SendError};
-use crate::link_life;
 use crate::notice;
 use crate::notice::Notice;
 use crate::receive::ReceiveRight;
@@ -20,8 +20,6 @@ use std::sync::Arc;
 
 mod beside;
 
-pub use crate::connect::connect_by_descriptor;
-pub use crate::receive::behind_descriptor;
 use beside::{Inside, Next};
 
 mod local;
@@ -136,7 +134,7 @@ impl Drop for Served {
         let port = self.receive.port();
         // Callers of requests that were received wait on.
         crate::guest::later(|| port.at.lock().publish_heads(None));
-        link_life::tell_closing(&port.process, port);
+        closing::tell_closing(&port.process, port);
         let Notice::Dead(number) = STOP else { return };
         (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));
     }

@@ -15,13 +15,9 @@ use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
-use handfast_proto::timers::Timer;
 use handfast_ring::lane::Consumer;
 use handfast_sys::clock;
 use std::sync::Arc;
-
-/// How long after the drop of a port messages are looked for from senders that had not heard of it.
-const LATE_NS: u64 = 1_000_000_000;
 
 /// Takes and refuses what waits in a lane: calls end as [`Gone::Port`](crate::error::Gone::Port), rights
 /// are dropped.
@@ -76,17 +72,9 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
     }
 }
 
-/// A port has been dropped: the keeper refuses what still comes for it.
-pub(crate) fn watch_unbound(process: &Process) {
-    let until_ns = clock::ticks_ns() + LATE_NS;
-    // Relaxed: the keeper finds it at its next turn, which this asks for.
-    process.unbound_until_ns.store(until_ns, Ordering::Relaxed);
-    process.schedule(Timer::DroppedPorts);
-}
-
 /// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
 pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
-    // Relaxed: as in `watch_unbound`.
+    // Relaxed: as in `ports::watch_unbound`.
     if process.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
         return false;
     }

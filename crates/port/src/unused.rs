@@ -12,7 +12,6 @@
 //! A process that does not answer is not waited for where its user has left several such links unanswered: each takes descriptors.
 
 use crate::link::Link;
-use crate::link::held::Held;
 use crate::link::lanes::Sent;
 use crate::link::usage::state;
 use crate::link_life;
@@ -33,26 +32,6 @@ const UNANSWERED_ALL_MAX: usize = 128;
 /// Whether the peer has taken all that was sent.
 fn is_drained(link: &Link) -> bool {
     (0..LANES).all(|lane| link.is_taken(lane, Sent::Something))
-}
-
-/// As [`find`](links::find), among links that may be used, with a use: without one another thread may end it at any
-/// time.
-pub(crate) fn hold_link(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-    hold_any(process, |link| !link.life.usage.is_left() && check(link))
-}
-
-/// As [`hold_link`], also among links that the peer has been told are not used.
-pub(crate) fn hold_any(process: &Arc<Process>, check: impl Fn(&Link) -> bool) -> Option<Held> {
-    let links = links::list(process);
-    let mut links = links.iter().flatten();
-    let link = links.find(|link| !link.is_down() && check(link))?;
-    // Under the lock: as `cut_off` looks, and `leave`.
-    Some(Held::new(link))
-}
-
-/// A use of a link that was found, if it is there still.
-pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
-    hold_link(process, |known| known.serial == link.serial)
 }
 
 /// From now on no thread finds a link that is unused. Returns whether it is.

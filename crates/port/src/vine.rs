@@ -2,45 +2,29 @@
 //! its messages go through this one, which passes them on.
 //!
 //! One hidden port stands for all such rights; the badge tells which one a message came through. A
-//! thread, started when the first such right is sent, receives there.
+//! thread, started when the first such right is sent, receives there (`forwarder`).
 
-use crate::describe::wait_for_word;
-use crate::error::{ReceiveError, RightError, SendError};
+use crate::error::RightError;
 use crate::link::Link;
-use crate::message::Message;
-use crate::notice::{self, Notice};
+use crate::notice;
 use crate::options::Options;
-use crate::passing::NotForwarded;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::{ReceiveRight, nameless};
-use crate::request::Request;
-use crate::right::{Returned, Right};
-use crate::room::Waiting;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
-use crate::users::Foreign;
 use core::sync::atomic::Ordering;
-use core::time::Duration;
-use handfast_layout::link::SLOTS;
 use handfast_proto::rights::{Handle, Map, Use};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
-use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::thread;
-use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
-/// How long a message waits for room at the port it goes on to before it is dropped: others for that
-/// port wait behind it.
-const PASS_TIMEOUT_NS: u64 = 1_000_000_000;
-/// How soon those that wait are tried again.
-const PASS_AGAIN: Duration = Duration::from_millis(1);
-/// Messages that wait for one port, as many as a lane holds, and for all. Further ones are dropped.
-const WAITING_MAX: usize = SLOTS as usize;
-const WAITING_ALL_MAX: usize = 4 * WAITING_MAX;
+/// Passes on the messages that come to the hidden port, until its node ends.
+type Serve = fn(&Vine, &ReceiveRight);
 
 /// The rights that stand behind the hidden port.
 pub(crate) struct Vine {
@@ -67,28 +51,32 @@ pub(crate) fn of(process: &Process) -> &Vines {
     process.tables.get()
 }
 
-/// Whether the vine of a process has this port.
-pub(crate) fn is_at(process: &Process, port: u32) -> bool {
-    of(process).get().is_some_and(|vine| vine.port.id == port)
-}
-
 /// A process's vine, made when it is first needed.
 #[derive(Default)]
-pub(crate) struct Vines(Mutex<Option<Arc<Vine>>, rank::Vines>);
+pub(crate) struct Vines {
+    vine: Mutex<Option<Arc<Vine>>, rank::Vines>,
+    /// The function of its thread.
+    serve: OnceLock<Serve>,
+}
 
 impl Table for Vines {
     const WHICH: Which = Which::Vines;
 }
 
 impl Vines {
+    /// A node starts: the function of its vine's thread.
+    pub(crate) fn serve_by(&self, serve: Serve) {
+        let _ = self.serve.set(serve);
+    }
+
     /// The vine, if there is one.
     pub(crate) fn get(&self) -> Option<Arc<Vine>> {
-        self.0.lock().clone()
+        self.vine.lock().clone()
     }
 
     /// Its node was shut down: the thread ends by that.
     pub(crate) fn end(&self) {
-        let vine = self.0.lock().take();
+        let vine = self.vine.lock().take();
         drop(vine);
     }
 
@@ -96,7 +84,10 @@ impl Vines {
         if let Some(vine) = self.get() {
             return Ok(vine);
         }
+        let serve = *self.serve.get().ok_or(RightError::Third)?;
         let receive = nameless(process, Options::new()).map_err(|_| RightError::Third)?;
+        // Relaxed: no other process knows of the port yet.
+        (receive.port().is_vine).store(true, Ordering::Relaxed);
         let vine = Arc::new(Vine {
             port: receive.port().clone(),
             targets: Mutex::default(),
@@ -104,13 +95,15 @@ impl Vines {
         let (receive, served) = (Arc::new(receive), vine.clone());
         let received = receive.clone();
         // Ends before what is above does: no lock is held where the port may end, which the application is told.
-        let mut known = self.0.lock();
+        let mut known = self.vine.lock();
         if let Some(known) = &*known {
             return Ok(known.clone());
         }
         // The thread is there before the vine is known.
-        thread::spawn("handfast-vine", 256 * 1024, move || served.serve(&received))
-            .map_err(|_| RightError::Third)?;
+        thread::spawn("handfast-vine", 256 * 1024, move || {
+            serve(&served, &received)
+        })
+        .map_err(|_| RightError::Third)?;
         *known = Some(vine.clone());
         Ok(vine)
     }
@@ -155,7 +148,7 @@ impl Vine {
     }
 
     /// No right with this badge is left, and what was sent by the last ones has been received.
-    fn ended(&self, badge: u64) {
+    pub(crate) fn ended(&self, badge: u64) {
         let ended = {
             let mut targets = self.targets();
             let ended = targets.by_badge.remove(&badge);
@@ -181,7 +174,7 @@ impl Vine {
     }
 
     /// Whether what the introducer sent before has arrived: it went through another lane.
-    fn is_next(&self, badge: u64, link: &Link) -> bool {
+    pub(crate) fn is_next(&self, badge: u64, link: &Link) -> bool {
         let mut targets = self.targets();
         let Some(target) = targets.by_badge.get_mut(&badge) else {
             return true;
@@ -197,141 +190,5 @@ impl Vine {
             target.after = None;
         }
         is_next
-    }
-
-    /// Passes on messages as they come. Messages to one port stay in order; a message that has to wait there holds
-    /// up no other. A message that cannot be passed on is dropped, which ends a call at its caller.
-    fn serve(&self, receive: &ReceiveRight) {
-        handfast_sys::signal::block_all();
-        let mut waiting = Waits::default();
-        loop {
-            let received = match waiting.is_empty() {
-                true => receive.receive(),
-                false => receive.receive_timeout(PASS_AGAIN),
-            };
-            match received {
-                Ok(request) => match request.notice() {
-                    Some(Notice::NoSendersOf(badge)) => self.ended(badge),
-                    Some(_) => {}
-                    None => {
-                        if let Some(target) = self.target(request.badge()) {
-                            waiting.add(self, OnItsWay::new(target, request));
-                        }
-                    }
-                },
-                Err(ReceiveError::TimedOut) => {}
-                Err(_) => return,
-            }
-            waiting.pass_on(self);
-        }
-    }
-}
-
-/// A message that is to go on.
-struct OnItsWay {
-    target: Arc<SendRight>,
-    badge: u64,
-    /// A call's, without what it says.
-    request: Option<Request>,
-    message: Message,
-    rights: Vec<Right>,
-    /// So that this thread, which serves all, closes none of them last. Dropped after them.
-    _held: Vec<Foreign>,
-    until_ns: u64,
-}
-
-impl OnItsWay {
-    fn new(target: Arc<SendRight>, mut request: Request) -> Self {
-        Self {
-            target,
-            badge: request.badge(),
-            // First: they are in the message.
-            _held: request.hold_descriptors(),
-            rights: request.take_rights(),
-            message: request.take_message(),
-            request: request.is_call().then_some(request),
-            until_ns: clock::now_ns() + PASS_TIMEOUT_NS,
-        }
-    }
-
-    /// The key of messages that have to arrive in order: a lane.
-    fn port(&self) -> (u32, u32) {
-        (self.target.link().serial, self.target.receiver())
-    }
-
-    /// Passes it on, or drops it. Returns it when there is no room yet.
-    fn pass_on(mut self, vine: &Vine) -> Option<Self> {
-        let is_late = clock::now_ns() >= self.until_ns;
-        // Waiting for a word holds up the messages of all others.
-        let goes = || {
-            vine.is_next(self.badge, self.target.link())
-                && !wait_for_word(&self.rights, &self.target)
-        };
-        if !is_late && !goes() {
-            return Some(self);
-        }
-        let rights = core::mem::take(&mut self.rights);
-        let (error, rights) = match self.request.take() {
-            Some(request) => {
-                let passed =
-                    request.forward_by(&self.target, &self.message, rights, Waiting::Never);
-                let Err(NotForwarded {
-                    error,
-                    request,
-                    rights,
-                }) = passed
-                else {
-                    return None;
-                };
-                self.request = Some(request);
-                (error, rights)
-            }
-            None => match self.target.with(rights).try_send(&self.message) {
-                Ok(()) => return None,
-                Err(Returned { error, rights }) => (error, rights),
-            },
-        };
-        self.rights = rights;
-        (error == SendError::Full && !is_late).then_some(self)
-    }
-}
-
-/// Messages that wait for room, by port, in the order in which they came.
-#[derive(Default)]
-struct Waits(Vec<((u32, u32), VecDeque<OnItsWay>)>);
-
-impl Waits {
-    fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Passes a message on, if none waits before it; else it waits.
-    fn add(&mut self, vine: &Vine, passed: OnItsWay) {
-        let port = passed.port();
-        let all: usize = self.0.iter().map(|(_, queue)| queue.len()).sum();
-        if let Some((_, queue)) = self.0.iter_mut().find(|(of, _)| *of == port) {
-            if queue.len() < WAITING_MAX && all < WAITING_ALL_MAX {
-                queue.push_back(passed);
-            }
-            return;
-        }
-        if let Some(passed) = passed.pass_on(vine)
-            && all < WAITING_ALL_MAX
-        {
-            self.0.push((port, VecDeque::from([passed])));
-        }
-    }
-
-    /// Passes on the messages that there is room for by now.
-    fn pass_on(&mut self, vine: &Vine) {
-        self.0.retain_mut(|(_, queue)| {
-            while let Some(passed) = queue.pop_front() {
-                if let Some(passed) = passed.pass_on(vine) {
-                    queue.push_front(passed);
-                    return true;
-                }
-            }
-            false
-        });
     }
 }

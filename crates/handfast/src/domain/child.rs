@@ -9,10 +9,8 @@ use core::cell::RefCell;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_domain::process::{self, Crossing, Ports, Way};
 use handfast_domain::{BYTES_MAX, Domain, Sender, Words};
-use handfast_port::served::{
-    Incoming, Serve, Served, behind_descriptor, connect_by_descriptor, end_of, reply_rights,
-    take_passed,
-};
+use handfast_port::served::{Incoming, Serve, Served, end_of, reply_rights, take_passed};
+use handfast_port::{behind_descriptor, connect_by_descriptor};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;

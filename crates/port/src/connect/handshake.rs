@@ -12,7 +12,6 @@ use crate::per_cpu;
 use crate::ports;
 use crate::process::Process;
 use crate::turns::{Turn, Turns};
-use crate::unused;
 use crate::users::Foreign;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Malformed, Status, WELCOME_BYTES, Welcome, parse_ready};
@@ -82,9 +81,7 @@ pub(super) fn attempt(
     let turn = turn_at(links::connecting(process), peer, (name, limit))?;
     // A process may have several nodes, with an incarnation each.
     let is_it = |link: &Link| link.peer == peer && link.incarnation == incarnation;
-    let known = turn
-        .as_ref()
-        .and_then(|_| unused::hold_link(process, is_it));
+    let known = turn.as_ref().and_then(|_| links::hold_link(process, is_it));
     let place = ports::reserve(process, peer.uid)?;
     let by = known.as_ref().map(|link| link.peer_index());
     let hello = Hello::new(process.incarnation, name, place.index(), by);
@@ -144,7 +141,7 @@ fn take_offer(
     )?;
     per_cpu::tell_spread(process, &link);
     // Another thread may have used it, and let go of it: the right in the welcome is given back then.
-    let held = unused::hold_any(process, |known| known.serial == link.serial);
+    let held = links::hold_any(process, |known| known.serial == link.serial);
     Ok(held.map_or(Attempt::Again, |link| Attempt::Linked(link, welcome)))
 }
 

@@ -1,14 +1,12 @@
 //! Rights that cannot be claimed when they come, though there is a link: for want of a lane, mostly. They go by the vine; one that
 //! is used is claimed when there is a lane.
 
-use super::Upgrade;
 use crate::door;
 use crate::introduce::claim_freely;
 use crate::link::Link;
-use crate::origin::Origin;
+use crate::links;
 use crate::process::Process;
-use crate::send::SendRight;
-use crate::unused;
+use crate::send::{Origin, SendRight, Upgrade};
 use core::sync::atomic::Ordering;
 use handfast_proto::timers::Timer;
 use std::sync::Arc;
@@ -23,7 +21,7 @@ pub(crate) fn later(
     vine: SendRight,
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
-    let upgrade = Upgrade::new(process, link, (exporter, number));
+    let upgrade = Upgrade::new(process, link, (exporter, number), door::leave);
     waits_for_lane(process, &upgrade, port);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
@@ -36,7 +34,7 @@ pub(crate) fn on_word(
     vine: SendRight,
     (exporter, number, direct): ([u8; 20], u64, SendRight),
 ) -> SendRight {
-    let upgrade = Upgrade::new(process, link, (exporter, number));
+    let upgrade = Upgrade::new(process, link, (exporter, number), door::leave);
     upgrade.becomes(direct);
     vine.with_origin(Origin::Vine(Some(upgrade)))
 }
@@ -73,7 +71,7 @@ fn has_claimed(process: &Arc<Process>, upgrade: &Arc<Upgrade>, port: u32) -> boo
     if !upgrade.is_used.load(Ordering::Relaxed) {
         return false;
     }
-    match unused::hold_link(process, |link| link.is_with(upgrade.exporter)) {
+    match links::hold_link(process, |link| link.is_with(upgrade.exporter)) {
         Some(with) => {
             let number = (&*upgrade.introducer, upgrade.number);
             let Some(right) = claim_freely(process, &with, port, number) else {

@@ -11,7 +11,7 @@ use handfast_layout::link::Side;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
-    let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64));
+    let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64), leave);
     later::waits_for_lane(process, &upgrade, 1);
     // Not by the list: the keeper, which hears of other tests' links, has it for a moment now and then.
     let waits = upgrade.is_late.load(Ordering::Relaxed);
@@ -85,7 +85,7 @@ fn rights_that_wait_for_one_door_ask_once_and_go_when_they_are_dropped() {
     let (process, link, _peer) = link_of(4716);
     let mut doors = Doors::default();
     let upgrades: Vec<_> = (0..3)
-        .map(|number| Upgrade::new(&process, &link, ([9; 20], number)))
+        .map(|number| Upgrade::new(&process, &link, ([9; 20], number), leave))
         .collect();
     let asks = upgrades.iter().map(|upgrade| {
         let charge = charge_stranger(&process, &link).expect("there is room");
@@ -177,7 +177,7 @@ fn each_introducer_is_asked_for_a_door_and_answers_for_itself() {
         }
         let exporter = [5; 20];
         let waits = |link, number| {
-            let upgrade = Upgrade::new(&process, link, (exporter, number));
+            let upgrade = Upgrade::new(&process, link, (exporter, number), leave);
             ask_where(&process, &upgrade, 1);
             upgrade
         };

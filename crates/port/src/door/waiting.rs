@@ -1,7 +1,7 @@
 //! Rights of the vine that wait for a link or a lane, and go when the last of their copies does. A peer decides how many
 //! there are: no step takes longer than the logarithm of their number, but those that are for all of them.
 
-use super::Upgrade;
+use crate::send::Upgrade;
 use crate::users::Charge;
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering;

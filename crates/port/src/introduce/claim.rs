@@ -1,16 +1,17 @@
 //! Rights that are named by words which the exporter learns by them: claimed, minted, attenuated.
 
-use crate::attenuate;
 use crate::introduce::provide;
-use crate::link::Link;
 use crate::link::returns::{For, Own};
-use crate::origin::{Claimed, Origin};
+use crate::link::{IsAwaited, Link};
 use crate::process::Process;
 use crate::request::Seal;
-use crate::send::SendRight;
+use crate::send::{Claimed, Origin, SendRight};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+
+/// As many as there are slots for their answers, and some that are over.
+const AWAITED_MAX: usize = 512;
 
 /// Recipient: a right to `port` of the exporter behind `link`, which the introducer has told of it under
 /// `number`; usable at once. `None`: there was no room to claim it.
@@ -21,7 +22,7 @@ pub(crate) fn claim(
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
     let receiver = receiver_of(port);
-    if is_of_others(by) {
+    if by.is_of_others() {
         return claim_on_word(process, link, port, (by, number));
     }
     let lane = link.lane_to_claim(receiver, by.serial.into())?;
@@ -37,7 +38,7 @@ pub(crate) fn claim_freely(
     port: u32,
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
-    if is_of_others(by) {
+    if by.is_of_others() {
         return claim_on_word(process, link, port, (by, number));
     }
     // The keeper asks, for other threads.
@@ -58,14 +59,6 @@ fn claim_on_word(
     let at = link.lane_to_claim_on_word(receiver_of(port), user)?;
     let said = claim_of(by, number);
     claim_as(process, link, (port, 0, at, Some(user)), said, || true)
-}
-
-/// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which an
-/// exporter waits in vain: until the exporter has confirmed one, no message goes by it, which would have messages of others wait
-/// behind it; and few are claimed at once ([`Own::take_for`]).
-pub(crate) fn is_of_others(by: &Link) -> bool {
-    let uid = by.peer.uid;
-    uid != 0 && uid != handfast_sys::process::uid()
 }
 
 /// Makes the statement that claims the right `by` has provided under a number.
@@ -121,7 +114,7 @@ fn claim_as(
     may: impl FnOnce() -> bool,
 ) -> Option<SendRight> {
     let own = Own::take_for(link, of.map(For::Claim)).or_else(|| {
-        attenuate::hear_claims(link);
+        hear_claims(link);
         Own::take_for(link, of.map(For::Claim))
     })?;
     let Ok(word) = link.change_imports(|imports| imports.claim(port)) else {
@@ -144,6 +137,32 @@ fn claim_as(
     }
     right.uses(lane);
     let claimed = Arc::new(Claimed::new(process, own, of.is_some()));
-    attenuate::awaits(link, &claimed);
+    awaits(link, &claimed);
     Some(right.with_origin(Origin::Claimed(claimed)))
+}
+
+/// Recipient: something was claimed.
+fn awaits(link: &Link, claimed: &Arc<Claimed>) {
+    let mut awaited = link.rights.awaited.lock();
+    awaited.push(Arc::downgrade(claimed) as Weak<dyn IsAwaited>);
+    if awaited.len() > AWAITED_MAX {
+        awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
+    }
+}
+
+/// Recipient: takes the answers that are there, which frees their slots.
+fn hear_claims(link: &Link) {
+    let awaited = {
+        let mut awaited = link.rights.awaited.lock();
+        core::mem::take(&mut *awaited)
+    };
+    // Outside of the lock: the last right to one of them may be dropped meanwhile.
+    let mut open: Vec<Weak<dyn IsAwaited>> = Vec::new();
+    for claimed in awaited {
+        if claimed.upgrade().is_some_and(|known| known.is_awaited()) {
+            open.push(claimed);
+        }
+    }
+    let mut awaited = link.rights.awaited.lock();
+    awaited.append(&mut open);
 }

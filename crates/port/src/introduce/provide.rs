@@ -1,18 +1,16 @@
 //! Providing: the introducer says to the exporter which right another process may claim.
 
+use super::attenuated::attenuated;
 use super::{CLAIM_MOVED_NS, CLAIM_NS, Named, OF_MOVED, UNHEARD_MAX};
-use crate::attenuate;
 use crate::introduce;
 use crate::introduce::ends;
 use crate::link::Link;
 use crate::links;
-use crate::moving;
 use crate::notice;
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
 use crate::send::SendRight;
-use crate::vine;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::receiver_of;
@@ -128,7 +126,7 @@ pub(crate) fn hear_said(
             Ok(())
         }
         LaneControl::Attenuate { word, mask } => {
-            let claim = attenuate::attenuated(link, process, header.port, (mask, bound_now_ns));
+            let claim = attenuated(link, process, header.port, (mask, bound_now_ns));
             let claim = claim.ok_or(Rule::Introduction.broken())?;
             introduce::answer_claim(link, claim, (header.reply, header.generation));
             introduce::enter_claim(link, process, word, claim)?;
@@ -220,7 +218,7 @@ fn own_port(
 /// own, to a port that has not moved here, so that what the peer sends counts as this process's.
 fn moves_nowhere(process: &Process, port: u32, recipient: &[u8; 20]) -> bool {
     let is_own = recipient[..16] == process.incarnation;
-    vine::is_at(process, port) || is_own && moving::is_native(process, port)
+    ports::is_vine(process, port) || is_own && ports::is_native(process, port)
 }
 
 /// Exporter: the peer provides `recipient` with the right of this name.

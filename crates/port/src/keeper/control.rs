@@ -1,5 +1,6 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
+use super::rings;
 use super::{Keeper, Turn};
 use crate::again;
 use crate::door::{self, later};
@@ -18,7 +19,6 @@ use crate::relay;
 use crate::unbound;
 use crate::unused;
 use crate::users::Foreign;
-use crate::waits;
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
 use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
@@ -144,7 +144,7 @@ impl Keeper {
             M::Ring { receiver } => {
                 link.wake_answered();
                 process.raise_sets();
-                waits::rung(process, link, receiver.into());
+                rings::rung(process, link, receiver.into());
                 unbound::rung(process, link, receiver.into());
             }
             M::ShowCounters => {

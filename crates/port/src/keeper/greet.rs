@@ -1,6 +1,7 @@
 //! The accepting half of the handshake.
 
 use super::{Keeper, Pending};
+use crate::closing;
 use crate::error::{Exhausted, Resource};
 use crate::give_back;
 use crate::link::connection::PeerProcess;
@@ -13,7 +14,6 @@ use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::port::Port;
 use crate::ports;
 use crate::process::Process;
-use crate::unused;
 use crate::users::{Charge, Foreign};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
@@ -175,10 +175,10 @@ impl Keeper {
             |link: &Link| link.incarnation == hello.incarnation && link.peer.pid == peer.pid;
         // There may be another one, which one of the two does not use any more.
         let is_known = |link: &Link| Some(link.index) == hello.known && is_theirs(link);
-        if let Some(link) = unused::hold_any(&self.process, is_known) {
+        if let Some(link) = links::hold_any(&self.process, is_known) {
             return grant_known(process, &link, pending);
         }
-        let found = unused::hold_any(&self.process, is_theirs);
+        let found = links::hold_any(&self.process, is_theirs);
         let is_another = links::is_another(peer);
         if is_another
             && crosses(
@@ -401,7 +401,7 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
             Refused::Over => Refusal::Told(Status::Crossed, 0),
             _ => Refusal::Told(Status::Exhausted, link.quotas.rights()),
         })?;
-        if link_life::is_closing(process, port) {
+        if closing::is_closing(process, port) {
             give_back::retract(link, process, welcome.handle);
             // As in `check_port`. Acquire: pairs with the Release of `depart`.
             return Err(match port.is_leaving.load(Ordering::Acquire) {

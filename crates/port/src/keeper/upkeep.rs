@@ -1,6 +1,7 @@
 //! The work of each timer.
 
 use super::Keeper;
+use super::rings;
 use crate::again;
 use crate::door::later;
 use crate::give_back;
@@ -17,7 +18,6 @@ use crate::redirect;
 use crate::relay;
 use crate::unbound;
 use crate::unused;
-use crate::waits;
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;
@@ -47,7 +47,7 @@ impl Keeper {
                     port.served.get().inspect(|local| local.publish(&port));
                 }
             }
-            Timer::Receivers => return waits::call_due(process).map_or(Left::Nothing, Left::In),
+            Timer::Receivers => return rings::call_due(process).map_or(Left::Nothing, Left::In),
             Timer::Switches => return Left::for_peer(redirect::switch_again(process)),
             Timer::Paths => return Left::for_peer(paths::leave_paths(process)),
             Timer::Provisions => return Left::for_peer(ends::expire_provisions(process)),

@@ -3,6 +3,7 @@
 use super::Link;
 use crate::rank;
 use crate::users::Charge;
+use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claims;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -37,6 +38,22 @@ impl Introductions {
 }
 
 impl Link {
+    /// Whether what this peer says of third processes is the word of another user. It may be of rights that do not exist, for which
+    /// an exporter waits in vain: until the exporter has confirmed one, no message goes by it, which would have messages of others
+    /// wait behind it; and few are claimed at once ([`Own::take_for`](super::returns::Own::take_for)).
+    pub(crate) fn is_of_others(&self) -> bool {
+        let uid = self.peer.uid;
+        uid != 0 && uid != handfast_sys::process::uid()
+    }
+
+    /// Recipient: tells the introducer that what it has provided will not be claimed.
+    pub(crate) fn decline(&self, exporter: [u8; 20], number: u64) {
+        // The rights that a peer has provided which does not read stay until it ends.
+        if !self.is_behind() {
+            self.say(ControlMessage::Declined { number, exporter });
+        }
+    }
+
     pub(crate) fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
         self.rights.introductions.unheard.lock()
     }

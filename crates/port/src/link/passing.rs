@@ -3,6 +3,7 @@
 use super::Link;
 use super::held::Held;
 use crate::rank;
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::REPLIES;
@@ -108,5 +109,44 @@ impl Link {
         let dropped = self.parts.passing.lock().parties.drop_those(|_| true);
         self.parts.passing.forgot_parties();
         drop(dropped);
+    }
+}
+
+/// A way that reply rights have gone from this thread: of a set of a link's, through another link.
+#[derive(Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) from: (u32, u32),
+    pub(crate) to: u32,
+    pub(crate) version: u32,
+    pub(crate) number: u32,
+    pub(crate) path: u32,
+}
+
+/// Ways a thread remembers.
+const KNOWN: usize = 16;
+
+thread_local! {
+    static WAYS: [Cell<Option<Known>>; KNOWN] = const { [const { Cell::new(None) }; KNOWN] };
+}
+
+impl Known {
+    const fn place((from, set): (u32, u32), to: u32) -> usize {
+        (from ^ set << 2 ^ to << 1) as usize % KNOWN
+    }
+
+    pub(crate) fn remember(self) {
+        // A thread that is ending remembers nothing.
+        let _ = WAYS.try_with(|ways| ways[Self::place(self.from, self.to)].set(Some(self)));
+    }
+
+    /// How reply slot `index` of the calls that come by the link of that number goes to the peer of `to`, if one like it has.
+    #[inline]
+    pub(crate) fn of((link, index): (u32, u32), to: &Link) -> Option<Self> {
+        let from = (link, index / REPLIES);
+        let place = Self::place(from, to.serial);
+        let known = WAYS.try_with(|ways| ways[place].get()).ok().flatten()?;
+        let is_it =
+            known.from == from && known.to == to.serial && known.version == to.parts.passing.ways();
+        is_it.then_some(known)
     }
 }

@@ -1,9 +1,14 @@
 //! Ports of the peer that are served on every CPU: which receiver is on which CPU, as the peer has said.
+//!
+//! The exporter says so once for each link, by a control message. Until it has come, and on CPUs that it does not
+//! name, messages go to the port's own receiver. A peer that lies here says it of its own ports, and only to itself:
+//! a receiver that is another port's refuses what comes by a right that is not to it.
 
 use super::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
+use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Mutex, MutexGuard};
@@ -25,8 +30,18 @@ pub(crate) struct Told {
     has_any: AtomicBool,
 }
 
+/// The announcement of a port to peers.
+pub(crate) fn message(port: u32, entries: &[Entry]) -> Encoded {
+    let entries = entries.iter();
+    let entries: Vec<_> = entries
+        .map(|(cpu, receiver)| spread_entry(*cpu as u16, *receiver as u8))
+        .collect();
+    let entries = &entries[..];
+    ControlMessage::Spread { port, entries }.encode()
+}
+
 /// A port's receivers, if there can be such.
-pub(crate) fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
+fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
     let is_port = !is_handle(port) && receiver_of(port) < RECEIVERS;
     if !is_port || entries.is_empty() || entries.len() >= RECEIVERS as usize {
         return None;
@@ -92,5 +107,39 @@ impl Link {
         let told = self.spread_told();
         let known = told.iter().find(|(known, _)| *known == port);
         known.map(|(_, entries)| entries.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handfast_layout::bell::RECEIVERS;
+
+    #[test]
+    fn what_is_said_is_what_is_heard_and_anything_else_is_refused() {
+        let entries = [(0, 3), (1, 4), (CPUS - 1, RECEIVERS - 1)];
+        let said = message(0x502, &entries);
+        let heard = |said: &[u8]| match ControlMessage::parse(said) {
+            Ok(Some(ControlMessage::Spread { port, entries })) => checked(port, entries),
+            _ => None,
+        };
+        assert_eq!(heard(&said), Some(entries.to_vec()));
+        let with = |at: usize, byte: u8| {
+            let mut said = said.to_vec();
+            said[2 + at] = byte;
+            heard(&said)
+        };
+        // The port is a handle; its receiver, a CPU, a receiver are out of bounds; the last byte is not zero.
+        for (at, byte) in [(3, 0x80), (0, 64), (5, 4), (6, 64), (6, 255), (7, 1)] {
+            assert_eq!(with(at, byte), None, "{at} {byte}");
+        }
+        // A receiver twice, the receiver of the port itself, a CPU twice.
+        for (at, byte) in [(10, 3), (6, 2), (8, 0)] {
+            assert_eq!(with(at, byte), None, "{at} {byte}");
+        }
+        for len in 0..said.len() {
+            let is_whole = len > 6 && (len - 6).is_multiple_of(4);
+            assert_eq!(heard(&said[..len]).is_some(), is_whole, "{len}");
+        }
     }
 }

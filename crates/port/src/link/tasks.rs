@@ -12,6 +12,7 @@ use handfast_ring::lane::Place;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_wait::word;
 use std::sync::Arc;
+use std::task::Wake;
 
 /// The tasks that wait for something of a link.
 #[derive(Default)]
@@ -168,6 +169,14 @@ impl Link {
 /// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
 /// too few, the keeper's next look wakes all.
 const WOKEN_FOR_ROOM: usize = 4;
+
+/// A thread that waits on a link for a call made on another's behalf looks again when the other caller has
+/// given up.
+impl Wake for Link {
+    fn wake(self: Arc<Self>) {
+        self.disturb();
+    }
+}
 
 #[cfg(test)]
 mod tests;

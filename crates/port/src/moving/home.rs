@@ -1,23 +1,22 @@
 //! An old home: its trail passes on what still comes there.
 
-use crate::describe::wait_for_word;
+use crate::closing;
 use crate::error::{Gone, SendError};
 use crate::introduce;
 use crate::introduce::provide;
 use crate::introduce::{Named, OF_MOVED, Provided, mint};
 use crate::link::Link;
-use crate::link_life;
 use crate::links;
 use crate::notice;
 use crate::notice::Notice;
-use crate::port::Port;
+use crate::options::Waiting;
+use crate::port::{NewHome, Port};
 use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
-use crate::request::{Request, Seal};
-use crate::right::Right;
-use crate::room::Waiting;
+use crate::request::{Mark, Request, Seal};
+use crate::right::{Right, wait_for_word};
 use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
@@ -45,16 +44,6 @@ pub(crate) struct Home {
     pub(super) has_new: AtomicBool,
 }
 
-/// The statement of a sender that has found the new home, in a lane: see [`LaneControl::Mark`].
-pub(crate) struct Mark {
-    link: Arc<Link>,
-    /// The right it will not use here any more.
-    right: Handle,
-    seal: Seal,
-    lanes: u32,
-    number: u64,
-}
-
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
 
@@ -80,13 +69,6 @@ impl Home {
         self.by_seal.lock()
     }
 
-    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
-    pub(crate) fn exported(&self) {
-        // Release: a thread that takes it away finds the right.
-        self.has_new.store(true, Ordering::Release);
-        self.process.schedule(Timer::MovedPorts);
-    }
-
     /// Passes on messages as they come, one after the other, until no peer can send here any more or no
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     pub(super) fn serve(&self, receive: ReceiveRight) {
@@ -105,7 +87,7 @@ impl Home {
                 (None, None) => self.pass_on(request),
                 // No peer is left to be told; calls that came here before may be answered still.
                 (None, Some(Notice::NoSenders)) => {
-                    if link_life::leaves_nobody(&self.process, &port) {
+                    if closing::leaves_nobody(&self.process, &port) {
                         return receive.drop_quietly();
                     }
                     receive.notify_no_senders();
@@ -147,48 +129,6 @@ impl Home {
                 link.say(moved);
             }
         }
-    }
-
-    /// A right to the port with this badge and these permissions. Waits for room in the lane to the new home, but in the control
-    /// thread; `None` when the port has ended, or there is no room.
-    pub(crate) fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
-        if let Some(right) = self.by_seal().get(&seal) {
-            return Some(right.clone());
-        }
-        let since_ns = clock::ticks_ns();
-        let right = loop {
-            if self.to.failure().is_some() {
-                return None;
-            }
-            let link = self.to.link();
-            if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
-                crate::guest::tell!(
-                    warn,
-                    "no lane to where a port has moved: its senders lose it"
-                );
-                return None;
-            }
-            if let Some(right) = mint(&self.process, &self.to, seal) {
-                break Arc::new(right);
-            }
-            // A lane, and an answer, come by the thread that would wait here.
-            if crate::guest::is_control() {
-                return None;
-            }
-            // Each holds a return slot until its answer has been taken.
-            self.by_seal().values().for_each(|right| right.settle());
-            clock::nap();
-        };
-        let mut by_seal = self.by_seal();
-        let mut unused = Vec::new();
-        if by_seal.len() >= BADGES_MAX {
-            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
-            unused.extend(by_seal.extract_if(is_unused));
-        }
-        let right = by_seal.entry(seal).or_insert(right).clone();
-        drop(by_seal);
-        drop(unused);
-        Some(right)
     }
 
     fn pass_on(&self, mut request: Request) -> bool {
@@ -270,6 +210,69 @@ impl Home {
             clock::nap();
         }
         false
+    }
+}
+
+impl NewHome for Home {
+    fn exported(&self) {
+        // Release: a thread that takes it away finds the right.
+        self.has_new.store(true, Ordering::Release);
+        self.process.schedule(Timer::MovedPorts);
+    }
+
+    fn tell_new_holders(&self, port: &Port) {
+        // Acquire: pairs with the Release in `exported`.
+        if self.has_new.swap(false, Ordering::Acquire) {
+            self.tell_holders(port);
+        }
+    }
+
+    fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
+        if let Some(right) = self.by_seal().get(&seal) {
+            return Some(right.clone());
+        }
+        let since_ns = clock::ticks_ns();
+        let right = loop {
+            if self.to.failure().is_some() {
+                return None;
+            }
+            let link = self.to.link();
+            if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
+                crate::guest::tell!(
+                    warn,
+                    "no lane to where a port has moved: its senders lose it"
+                );
+                return None;
+            }
+            if let Some(right) = mint(&self.process, &self.to, seal) {
+                break Arc::new(right);
+            }
+            // A lane, and an answer, come by the thread that would wait here.
+            if crate::guest::is_control() {
+                return None;
+            }
+            // Each holds a return slot until its answer has been taken.
+            self.by_seal().values().for_each(|right| right.settle());
+            clock::nap();
+        };
+        let mut by_seal = self.by_seal();
+        let mut unused = Vec::new();
+        if by_seal.len() >= BADGES_MAX {
+            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+            unused.extend(by_seal.extract_if(is_unused));
+        }
+        let right = by_seal.entry(seal).or_insert(right).clone();
+        drop(by_seal);
+        drop(unused);
+        Some(right)
+    }
+
+    fn link_ended(&self, link: u32) {
+        self.trail().end(link);
+    }
+
+    fn tell_again(&self, right: (u32, Handle)) -> bool {
+        self.trail().tell_again(right)
     }
 }
 

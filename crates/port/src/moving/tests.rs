@@ -1,10 +1,10 @@
 use super::*;
+use crate::anonymous;
 use crate::configuration::Configuration;
 use crate::descriptors::tests::{link, link_in};
 use crate::lifecycle;
 use crate::link_life;
 use crate::links;
-use crate::receive::anonymous;
 use handfast_layout::link::Side;
 
 /// The link may end between the description of a right and its message, which is not sent then. A port that its owner still has

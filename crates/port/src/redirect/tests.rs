@@ -6,6 +6,7 @@ use crate::introduce::provide;
 use crate::link::lanes;
 use crate::link_life;
 use crate::links;
+use crate::send::SendRight;
 use handfast_layout::control::kind;
 use handfast_layout::link::LANES;
 use handfast_layout::link::passed_word;

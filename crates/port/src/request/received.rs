@@ -2,12 +2,10 @@
 
 use crate::link::Link;
 use crate::message::Message;
-use crate::moving::Mark;
 use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
 use crate::reply_slot::{NO_KEY, ReplySlot};
-use crate::revoke::Holder;
-use handfast_proto::rights::Target;
+use handfast_proto::rights::{Handle, Target};
 use handfast_sys::socket::Peer;
 use std::sync::Arc;
 
@@ -29,6 +27,16 @@ pub(crate) struct Received {
     pub(super) mark: Option<Box<Mark>>,
     /// The next one in its thread's pool, while it lies there.
     next: Option<Box<Self>>,
+}
+
+/// The statement of a sender that has found the new home, in a lane: see `LaneControl::Mark`.
+pub(crate) struct Mark {
+    pub(crate) link: Arc<Link>,
+    /// The right it will not use here any more.
+    pub(crate) right: Handle,
+    pub(crate) seal: Seal,
+    pub(crate) lanes: u32,
+    pub(crate) number: u64,
 }
 
 /// The part of a right that its receiver is told.
@@ -67,6 +75,21 @@ impl Seal {
             member: target.port,
             ..Self::of(target)
         }
+    }
+}
+
+/// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
+/// used again; this is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Holder(Option<u32>);
+
+impl Holder {
+    /// The sender of notices.
+    pub(crate) const NOBODY: Self = Self(None);
+
+    #[inline(always)]
+    pub(crate) const fn of(link: &Link) -> Self {
+        Self(Some(link.serial))
     }
 }
 

@@ -1,9 +1,9 @@
 //! State that few rights have. Kept apart, so that a right is small: it is moved from message to message.
 
 use super::SendRight;
+use super::spread::Spread;
 use crate::options::WaitBy;
 use crate::rank;
-use crate::spread::Spread;
 use handfast_sys::sync::Mutex;
 use std::sync::OnceLock;
 

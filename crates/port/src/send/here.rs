@@ -13,6 +13,7 @@ impl SendRight {
         self
     }
 
+    #[inline(always)]
     pub(crate) fn shortcut(&self) -> Option<&Shortcut> {
         self.shortcut.as_deref()
     }

@@ -1,10 +1,10 @@
 //! The right that a right has become by now.
 
-use super::SendRight;
+use super::{Origin, SendRight};
 use crate::error::{Gone, SendError};
-use crate::origin::Origin;
-use crate::redirect;
-use crate::room::Waiting;
+use crate::link::redirects::Moved;
+use crate::options::Waiting;
+use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
 
 impl SendRight {
@@ -52,6 +52,41 @@ impl SendRight {
         }
     }
 
+    /// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from
+    /// before.
+    #[inline(always)]
+    pub(crate) fn successor(&self, trouble: u32) -> Result<Option<&Self>, SendError> {
+        // After the count was read: a thread that finds the count of a switch also finds the right's successor.
+        if let Some(next) = self.moved_to() {
+            return Ok(Some(next.best()));
+        }
+        if let Some(failure) = self.link.failure(self.port) {
+            return Err(failure);
+        }
+        // Relaxed: the count is all that is said. With the same one it was good.
+        if self.calm.load(Ordering::Relaxed) != trouble {
+            if self.is_revoked() {
+                return Err(SendError::Gone(Gone::Right));
+            }
+            // The port may have got a receiver for each CPU since the look that led here: no other look
+            // follows.
+            let here = self.here();
+            if !core::ptr::eq(here, self) {
+                return Ok(Some(here));
+            }
+            // For rights of others the exporter has not said which ports they are to.
+            if matches!(self.origin, Origin::Exporter) {
+                self.link.sends_to(self.port);
+            }
+        }
+        if !matches!(self.origin, Origin::Vine(Some(_))) && !self.is_held() {
+            // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
+            // each time.
+            self.calm.store(trouble, Ordering::Relaxed);
+        }
+        Ok(None)
+    }
+
     /// Whether it is another right now.
     pub(crate) fn has_moved(&self) -> bool {
         self.moved_to().is_some()
@@ -63,7 +98,7 @@ impl SendRight {
             return moved.as_deref();
         }
         let moved = self.link.direct(self.handle)?;
-        let direct = redirect::direct(&moved)?.clone();
+        let direct = direct(&moved)?.clone();
         direct.wait_by(self.waiting());
         let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
         moved.as_deref()
@@ -81,6 +116,11 @@ impl SendRight {
 
     pub(crate) const fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// Whether it is known to be revoked.
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.link().is_revoked(self.handle())
     }
 
     pub(crate) fn is_down(&self) -> bool {
@@ -114,4 +154,9 @@ impl SendRight {
             claimed.settle();
         }
     }
+}
+
+/// The right that a right has become whose port has moved.
+fn direct(moved: &Moved) -> Option<&SendRight> {
+    moved.direct.get()?.downcast_ref()
 }

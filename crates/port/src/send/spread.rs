@@ -3,13 +3,11 @@
 //! A thread's messages stay in order: it turns to another CPU's receiver once all it has sent to the others has been
 //! taken there.
 
-use super::SendRight;
+use super::{Origin, SendRight};
 use crate::link::lanes::{NOBODY, Sent};
 use crate::link::spread::Entry;
 use crate::options::Options;
-use crate::origin::Origin;
 use crate::slots::Ticket;
-use crate::spread::Spread;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::link::Kind;
@@ -33,6 +31,42 @@ struct Last {
     /// In [`Spread`].
     place: u8,
     sent: Sent,
+}
+
+/// A right to such a port: the same for each CPU, with that receiver's lanes.
+pub(super) struct Spread {
+    rights: Box<[SendRight]>,
+    /// Index into the rights, plus one, by CPU.
+    of_cpu: Box<[u8]>,
+}
+
+impl Spread {
+    pub(super) fn new(entries: &[Entry], make: impl Fn(Entry) -> SendRight) -> Self {
+        let last = entries
+            .iter()
+            .map(|(cpu, _)| *cpu)
+            .max()
+            .unwrap_or_default();
+        let mut of_cpu = vec![0; last as usize + 1];
+        for ((cpu, _), place) in entries.iter().zip(1..) {
+            of_cpu[*cpu as usize] = place;
+        }
+        Self {
+            rights: entries.iter().map(|entry| make(*entry)).collect(),
+            of_cpu: of_cpu.into(),
+        }
+    }
+
+    /// The place of the right for `cpu`, from 1 on; 0 where the port has no receiver.
+    #[inline]
+    pub(super) fn place(&self, cpu: u32) -> u8 {
+        self.of_cpu.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn right(&self, place: u8) -> Option<&SendRight> {
+        self.rights.get(usize::from(place).checked_sub(1)?)
+    }
 }
 
 impl SendRight {
@@ -107,7 +141,7 @@ impl SendRight {
     }
 
     /// Notes the item this thread has sent, just after [`Self::here`] has chosen the place.
-    pub(super) fn sent(&self, kind: Kind, ticket: Ticket) {
+    pub(crate) fn sent(&self, kind: Kind, ticket: Ticket) {
         if !self.link.has_spread() {
             return;
         }

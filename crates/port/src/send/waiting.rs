@@ -1,9 +1,8 @@
 //! How callers of a right wait.
 
-use super::{SendRight, VERSIONS};
+use super::{Origin, SendRight, VERSIONS};
 use crate::options::Options;
 use crate::options::WaitBy;
-use crate::origin::Origin;
 use crate::waiters::with_waiter;
 use core::sync::atomic::Ordering;
 use handfast_wait::Waiter;

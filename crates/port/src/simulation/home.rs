@@ -413,7 +413,7 @@ impl Scene {
         let best = right.best();
         let peer = best.link().peer.pid & 0xff;
         let home = self.homes.iter().find(|home| home.number == peer);
-        home.is_none_or(|home| vine::is_at(home.node.process(), best.port()))
+        home.is_none_or(|home| crate::ports::is_vine(home.node.process(), best.port()))
     }
 
     /// That something has gone well, or has failed as it may.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::descriptors::tests::{link, link_of};
+use crate::link::held::Held;
 use crate::link_life;
 use crate::links;
 use handfast_layout::control::kind;
@@ -26,18 +27,18 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
     crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
-        let held = hold_link(&other, |link| link.serial == serial);
+        let held = links::hold_link(&other, |link| link.serial == serial);
         assert!(place.set(held).is_ok());
     })));
     drop(last);
     assert!(!leave(&process, &link) && !link.life.usage.is_left());
-    assert!(hold(&process, &link).is_some());
+    assert!(links::hold(&process, &link).is_some());
     drop(found);
     // By the keeper.
     assert_eq!(told(&peer), kind::UNUSED);
-    assert!(hold(&process, &link).is_none() && !link.is_down());
+    assert!(links::hold(&process, &link).is_none() && !link.is_down());
     link.life.usage.stays();
-    assert!(hold(&process, &link).is_some());
+    assert!(links::hold(&process, &link).is_some());
     link_life::end_link(&process, &link);
 }
 

@@ -1,8 +1,8 @@
 use super::*;
+use crate::anonymous;
 use crate::descriptors::tests::link_as;
 use crate::link_life;
 use crate::links;
-use crate::receive::anonymous;
 use handfast_layout::control::CONTROL_BYTES_MAX;
 use handfast_layout::link::Side;
 use handfast_layout::part::Descriptors;

@@ -1,9 +1,10 @@
 use super::*;
+use crate::anonymous;
 use crate::descriptors::tests::link;
 use crate::guest;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
-use crate::receive::{ReceiveRight, anonymous};
+use crate::receive::ReceiveRight;
 use handfast_ring::Rule;
 use handfast_testing::within_patience;
 use std::sync::Weak;

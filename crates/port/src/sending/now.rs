@@ -1,14 +1,13 @@
 //! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
 
-use super::{Posted, SendRight};
 use crate::again;
 use crate::give_back;
 use crate::lending;
 use crate::notice;
-use crate::origin::Origin;
+use crate::options::Waiting;
 use crate::own::OwnRight;
 use crate::right::Right;
-use crate::room::Waiting;
+use crate::send::{Origin, Posted, SendRight};
 use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -42,30 +41,30 @@ impl SendRight {
             _ => (0, 0),
         };
         // Acquire: pairs with the addition in `disturb`. A name read after that may be another by then.
-        let trouble = right.link.trouble.load(Ordering::Acquire);
+        let trouble = right.link().trouble.load(Ordering::Acquire);
         let message = (bytes, kind, words, trouble);
         let mut lent = 0;
         let (lane, ticket) = match given {
             Right::Own(own) => right.give_own(message, own)?,
             Right::Send(sent) => right.give_known(message, sent)?,
-            Right::Block(block) if !matches!(right.origin, Origin::Vine(_)) => {
-                let (part, loan) = lending::lend_now(&right.link, block)?;
+            Right::Block(block) if !matches!(right.origin(), Origin::Vine(_)) => {
+                let (part, loan) = lending::lend_now(right.link(), block)?;
                 lent = loan;
                 let (units, count) = part.to_units();
                 let posted = right.post_named(message, &units[..count]);
                 posted.or_else(|| {
-                    lending::lends_not(&right.link, loan);
+                    lending::lends_not(right.link(), loan);
                     None
                 })?
             }
             _ => return None,
         };
-        let woke_peer = right.link.ring(lane, right.receiver);
+        let woke_peer = right.link().ring(lane, right.receiver());
         match given {
-            Right::Send(sent) => sent.used_at(&right.link, Some(lane)),
+            Right::Send(sent) => sent.used_at(right.link(), Some(lane)),
             Right::Block(_) => {
                 if let Some(Right::Block(block)) = rights.pop() {
-                    lending::has_lent(&right.link, lent, block);
+                    lending::has_lent(right.link(), lent, block);
                 }
             }
             _ => {}
@@ -81,11 +80,11 @@ impl SendRight {
         if port.home.get().is_some() || own.is_over() || is_other {
             return None;
         }
-        let handle = notice::export_own(&self.link, own)?.ok()?;
+        let handle = notice::export_own(self.link(), own)?.ok()?;
         let unit = Part::unit_of_sender(handle, own.port().id);
         let posted = self.post_units(message, &[unit]);
         posted.or_else(|| {
-            give_back::retract(&self.link, self.process(), handle);
+            give_back::retract(self.link(), self.process(), handle);
             None
         })
     }
@@ -93,28 +92,28 @@ impl SendRight {
     /// With a right of the peer's own, or one of a third process's that the peer keeps.
     #[inline]
     fn give_known(&self, message: ToPost<'_>, sent: &Self) -> Option<(u32, Ticket)> {
-        if matches!(sent.origin, Origin::Home(_)) {
+        if matches!(sent.origin(), Origin::Home(_)) {
             return None;
         }
         let sent = sent.best();
         if sent.is_forked() || sent.is_down() || sent.is_revoked() {
             return None;
         }
-        if Arc::ptr_eq(&sent.link, &self.link) {
-            let handle = sent.handle;
+        if Arc::ptr_eq(sent.link(), self.link()) {
+            let handle = sent.handle();
             let (units, count) = Part::OfReceiver { handle }.to_units();
-            return matches!(sent.origin, Origin::Exporter)
+            return matches!(sent.origin(), Origin::Exporter)
                 .then(|| self.post_named(message, &units[..count]))
                 .flatten();
         }
         if !Arc::ptr_eq(sent.process(), self.process()) {
             return None;
         }
-        let number = again::give_again(&self.link, sent)?;
+        let number = again::give_again(self.link(), sent)?;
         let (units, count) = Part::Again { number }.to_units();
         let posted = self.post_named(message, &units[..count]);
         posted.or_else(|| {
-            again::unsent_again(&self.link, number);
+            again::unsent_again(self.link(), number);
             None
         })
     }

@@ -1,12 +1,11 @@
 //! Posting a message that needs more than a look: room to wait for, rights beside its bytes.
 
-use super::{Blocked, Posted, SendRight};
 use crate::describe::{Described, Load};
-use crate::error::{Gone, Misuse, RightError, SendError};
+use crate::error::{Misuse, RightError, SendError};
 use crate::link::Outgoing;
 use crate::link::lanes::Way;
-use crate::origin::Origin;
-use crate::room::{LaneWait, Waiting};
+use crate::options::Waiting;
+use crate::send::{Blocked, LaneWait, Origin, Posted, SendRight};
 use crate::slots::SlotState;
 use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
@@ -52,7 +51,7 @@ impl SendRight {
         self.await_word(waiting);
         if load.has_blocks() {
             // Which nobody passes on.
-            while let Origin::Vine(Some(upgrade)) = &self.origin
+            while let Origin::Vine(Some(upgrade)) = self.origin()
                 && upgrade.is_held()
             {
                 self.wait_for_slot(waiting)?;
@@ -63,8 +62,8 @@ impl SendRight {
         let (right, (ticket, lane, trouble)) =
             self.best().post_with(bytes_and_kind, with, waiting)?;
         right.sent(bytes_and_kind.1, ticket);
-        let woke_peer = right.link.ring(lane, right.receiver);
-        described.sent((right.process(), &right.link), load, Some(lane));
+        let woke_peer = right.link().ring(lane, right.receiver());
+        described.sent((right.process(), right.link()), load, Some(lane));
         Ok((right, (ticket, trouble, woke_peer)))
     }
 
@@ -84,7 +83,7 @@ impl SendRight {
                 continue;
             };
             // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
-            let trouble = self.link.trouble.load(Ordering::Acquire);
+            let trouble = self.link().trouble.load(Ordering::Acquire);
             if let Some(next) = self.successor(trouble)? {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
@@ -96,12 +95,14 @@ impl SendRight {
                 continue;
             }
             let mut outgoing = self.lock(lane);
-            let is_last = way == Way::Goes && outgoing.leads_to == self.receiver;
-            if outgoing.receiver != self.receiver && !is_last {
+            let is_last = way == Way::Goes && outgoing.leads_to == self.receiver();
+            if outgoing.receiver != self.receiver() && !is_last {
                 // Since the look: it is another's, or others wait for it.
                 drop(outgoing);
-                described.take_back(&self.link);
-                way = self.link.give_way((lane, self.receiver), &mut paused_ns);
+                described.take_back(self.link());
+                way = self
+                    .link()
+                    .give_way((lane, self.receiver()), &mut paused_ns);
                 if way == Way::Waits {
                     self.wait_for_slot(waiting)?;
                 }
@@ -109,9 +110,9 @@ impl SendRight {
             }
             // Acquire: as above. Its port may have moved or be gone since, and what was described may have become another. A switch
             // to a port's new home counts while it holds the lanes to the old one.
-            if self.link.trouble.load(Ordering::Acquire) != trouble {
+            if self.link().trouble.load(Ordering::Acquire) != trouble {
                 drop(outgoing);
-                described.take_back(&self.link);
+                described.take_back(self.link());
                 continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
@@ -132,7 +133,7 @@ impl SendRight {
                     return Ok((self, (ticket, lane, trouble)));
                 }
                 Err(blocked) => {
-                    described.take_back(&self.link);
+                    described.take_back(self.link());
                     self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
                 }
             }
@@ -151,7 +152,7 @@ impl SendRight {
             return self.wait_for_slot(waiting).map(|()| None);
         }
         self.posts_at_once();
-        match self.link.lane(self.receiver) {
+        match self.link().lane(self.receiver()) {
             None => wait.wait(self, waiting).map(|()| None),
             lane => Ok(lane),
         }
@@ -160,7 +161,7 @@ impl SendRight {
     /// A message has gone through another process, if this right leads there.
     #[inline(always)]
     fn goes_by_vine(&self) {
-        if let Origin::Vine(Some(upgrade)) = &self.origin {
+        if let Origin::Vine(Some(upgrade)) = self.origin() {
             upgrade.goes();
         }
     }
@@ -176,10 +177,10 @@ impl SendRight {
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        if matches!(self.origin, Origin::Vine(_)) && load.has_blocks() {
+        if matches!(self.origin(), Origin::Vine(_)) && load.has_blocks() {
             return Err(SendError::Right(RightError::Vine));
         }
-        if self.link.is_loop() && load.has_receiver(self.receiver) {
+        if self.link().is_loop() && load.has_receiver(self.receiver()) {
             return Err(SendError::Right(RightError::Home));
         }
         Ok(())
@@ -189,7 +190,7 @@ impl SendRight {
     /// that waits tries again when there is room; one that does not might try often.
     #[cold]
     fn check_room(&self, lane: u32, len_bytes: usize) -> Result<(), SendError> {
-        let has_room = (self.lock(lane).producer).has_room(&self.link.region, len_bytes);
+        let has_room = (self.lock(lane).producer).has_room(&self.link().region, len_bytes);
         match has_room {
             Ok(false) => Err(SendError::Full),
             // A fault is found again, and reported, by the post that follows.
@@ -205,46 +206,11 @@ impl SendRight {
         load: &Load,
         waiting: Waiting,
     ) -> Result<bool, SendError> {
-        match described.describe(self.process(), &self.link, load) {
+        match described.describe(self.process(), self.link(), load) {
             Ok(()) => Ok(true),
             Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| false),
-            Err(error) => Err(self.link.failure(self.port).unwrap_or(error.into())),
+            Err(error) => Err(self.link().failure(self.port()).unwrap_or(error.into())),
         }
-    }
-
-    /// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from
-    /// before.
-    #[inline(always)]
-    fn successor(&self, trouble: u32) -> Result<Option<&Self>, SendError> {
-        // After the count was read: a thread that finds the count of a switch also finds the right's successor.
-        if let Some(next) = self.moved_to() {
-            return Ok(Some(next.best()));
-        }
-        if let Some(failure) = self.link.failure(self.port) {
-            return Err(failure);
-        }
-        // Relaxed: the count is all that is said. With the same one it was good.
-        if self.calm.load(Ordering::Relaxed) != trouble {
-            if self.is_revoked() {
-                return Err(SendError::Gone(Gone::Right));
-            }
-            // The port may have got a receiver for each CPU since the look that led here: no other look
-            // follows.
-            let here = self.here();
-            if !core::ptr::eq(here, self) {
-                return Ok(Some(here));
-            }
-            // For rights of others the exporter has not said which ports they are to.
-            if matches!(self.origin, Origin::Exporter) {
-                self.link.sends_to(self.port);
-            }
-        }
-        if !matches!(self.origin, Origin::Vine(Some(_))) && !self.is_held() {
-            // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
-            // each time.
-            self.calm.store(trouble, Ordering::Relaxed);
-        }
-        Ok(None)
     }
 
     /// Waits for what the message has been refused for.
@@ -284,31 +250,31 @@ impl SendRight {
         self.uses(lane);
         if is_call && words != (0, 0) {
             let deadline_ns = u64::from(words.1) << 32 | u64::from(words.0);
-            let slot = Slot::of(self.link.calls, index);
-            slot.set_deadline(&self.link.region, generation, deadline_ns);
+            let slot = Slot::of(self.link().calls, index);
+            slot.set_deadline(&self.link().region, generation, deadline_ns);
         }
         let producer = &mut outgoing.producer;
         let position = producer.position();
         let header = Header {
             kind,
-            port: self.handle,
+            port: self.handle(),
             reply: index,
             generation,
             units: 0,
             cpu: cpu::recent(),
         };
-        let region = self.link.region.view();
+        let region = self.link().region.view();
         if is_call {
             // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
             // whose outcome a thread has seen is seen to have been made (`Root::awaited`).
-            let slot = &self.link.slots[index as usize];
+            let slot = &self.link().slots[index as usize];
             slot.position.store(position, Ordering::Relaxed);
             slot.state.store(SlotState::BUSY, Ordering::Relaxed);
         }
         if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
             if is_call {
                 // For the next attempt. Relaxed: as above.
-                let slot = &self.link.slots[index as usize];
+                let slot = &self.link().slots[index as usize];
                 slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
                 outgoing.claimed = Some((index, generation));
             }

@@ -17,8 +17,6 @@ use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Group;
 use crate::poller::Poller;
-use crate::ports;
-use crate::process::Process;
 use crate::rank;
 use crate::receiver::Receiver;
 use crate::request::Request;
@@ -149,7 +147,7 @@ pub(crate) fn call_takers(port: &Receiver) -> Called {
 
 /// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
 /// of others: so each port looks whether its announcement has been taken.
-fn rung_at(port: &Receiver, link: &Link, receiver: u32) {
+pub(crate) fn rung_at(port: &Receiver, link: &Link, receiver: u32) {
     let sleep = bell_layout::bell(port.index) + bell_layout::SLEEP;
     let groups = group::of(&port.process).all();
     // Relaxed: a hint; a receiver whose ring came needs none.
@@ -228,7 +226,7 @@ pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
 }
 
 /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
-fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
+pub(crate) fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
     let due_ns = port.waits.state().due_ns?;
     if now_ns < due_ns {
         return Some(due_ns - now_ns);
@@ -355,26 +353,5 @@ impl Place for Spinning<'_> {
 
     fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
         unreachable!("who spins briefly does not sleep")
-    }
-}
-
-/// Keeper: messages that wait for the rights they name, at ports where no thread waits, have waited long enough.
-/// Returns how long until the next ones have.
-pub(crate) fn call_due(process: &Process) -> Option<u64> {
-    let ports = ports::all(process);
-    let due = ports
-        .iter()
-        .map(|port| call_due_at(&port.at, clock::ticks_ns()));
-    due.flatten().min()
-}
-
-/// Keeper: a peer has rung for the port at `receiver`, if there is one.
-pub(crate) fn rung(process: &Process, link: &Link, receiver: u32) {
-    // Relaxed: a port missed here has been rung for.
-    let has_waits = |port: &Receiver| port.followers.load(Ordering::Relaxed) > 0;
-    for port in ports::those(process, |port| {
-        port.receiver == receiver || has_waits(&port.at)
-    }) {
-        rung_at(&port.at, link, receiver);
     }
 }

@@ -1,7 +1,7 @@
 //! Reply slots of a lane: taking one for a call, giving it back.
 
-use super::SendRight;
 use crate::give_back;
+use crate::send::SendRight;
 use crate::slots::{SLOTS_PER_LANE, SlotState};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;

@@ -1,13 +1,11 @@
 //! The known origin of a right, and whether two rights are one.
 
-use crate::door::Upgrade;
+use super::{GoingHome, SETTLE_NS, SendRight, Upgrade};
 use crate::error::RightError;
-use crate::home::{GoingHome, SETTLE_NS};
 use crate::link::returns::Own;
 use crate::link::{IsAwaited, Link};
 use crate::process::Process;
 use crate::rank;
-use crate::send::SendRight;
 use handfast_proto::rights::Handle;
 use handfast_sys::sync::Mutex;
 use handfast_sys::{clock, process};
@@ -87,7 +85,7 @@ impl Claimed {
         self.process.epoch != process::fork_epoch()
     }
 
-    /// Whether nothing is sent by the right yet: see [`is_of_others`](crate::introduce::is_of_others).
+    /// Whether nothing is sent by the right yet: see [`Link::is_of_others`].
     pub(crate) fn is_held(&self) -> bool {
         self.is_on_word && self.is_awaited()
     }

@@ -1,12 +1,10 @@
 //! A right that goes through the process that gave it, until there is a link with the exporter.
 
-use crate::door;
-use crate::introduce;
+use super::SendRight;
 use crate::link::Link;
 use crate::options::Options;
 use crate::process::Process;
 use crate::rank;
-use crate::send::SendRight;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_proto::timers::Timer;
 use handfast_sys::clock;
@@ -18,11 +16,11 @@ const WORD_NS: u64 = 5_000_000;
 
 /// The direct right that a right of the vine, and its copies, become once there is a link.
 pub(crate) struct Upgrade {
-    process: Arc<Process>,
-    pub(super) introducer: Arc<Link>,
-    pub(super) exporter: [u8; 20],
+    pub(crate) process: Arc<Process>,
+    pub(crate) introducer: Arc<Link>,
+    pub(crate) exporter: [u8; 20],
     /// The introducer's number for the statement to the exporter.
-    pub(super) number: u64,
+    pub(crate) number: u64,
     direct: OnceLock<SendRight>,
     options: Mutex<Option<Options>, rank::DoorOptions>,
     is_declined: AtomicBool,
@@ -31,17 +29,19 @@ pub(crate) struct Upgrade {
     /// Messages that went by the vine and may not have arrived.
     under_way: AtomicU32,
     /// The right waits for a lane, and has been used since.
-    pub(super) is_late: AtomicBool,
-    pub(super) is_used: AtomicBool,
-    /// Its place among the waiting ones, the last one it had.
-    pub(super) place: AtomicU64,
+    pub(crate) is_late: AtomicBool,
+    pub(crate) is_used: AtomicBool,
+    /// Its place among those that wait at a door or for a lane, the last one it had; and what takes it out of there.
+    pub(crate) place: AtomicU64,
+    leave: fn(&Self),
 }
 
 impl Upgrade {
-    pub(super) fn new(
+    pub(crate) fn new(
         process: &Arc<Process>,
         introducer: &Arc<Link>,
         (exporter, number): ([u8; 20], u64),
+        leave: fn(&Self),
     ) -> Arc<Self> {
         Arc::new(Self {
             process: process.clone(),
@@ -51,11 +51,12 @@ impl Upgrade {
             direct: OnceLock::new(),
             options: Mutex::default(),
             is_declined: AtomicBool::new(false),
-            is_on_word: introduce::is_of_others(introducer),
+            is_on_word: introducer.is_of_others(),
             under_way: AtomicU32::new(0),
             is_late: AtomicBool::new(false),
             is_used: AtomicBool::new(false),
             place: AtomicU64::new(0),
+            leave,
         })
     }
 
@@ -72,7 +73,7 @@ impl Upgrade {
     }
 
     /// The right becomes direct, as soon as it can overtake no message under way.
-    pub(super) fn becomes(&self, direct: SendRight) {
+    pub(crate) fn becomes(&self, direct: SendRight) {
         let options = self.options();
         if let Some(options) = *options {
             direct.set_options(options);
@@ -128,10 +129,10 @@ impl Upgrade {
     }
 
     /// The right stays on the vine: the provision is not claimed.
-    pub(super) fn decline(&self) {
+    pub(crate) fn decline(&self) {
         // Relaxed: once, by whichever thread.
         if !self.is_declined.swap(true, Ordering::Relaxed) {
-            introduce::decline(&self.introducer, self.exporter, self.number);
+            self.introducer.decline(self.exporter, self.number);
         }
     }
 }
@@ -140,8 +141,7 @@ impl Drop for Upgrade {
     fn drop(&mut self) {
         if self.direct.get().is_none() && self.process.epoch == handfast_sys::process::fork_epoch()
         {
-            let waited = door::doors(&self.process).waiting.remove(self);
-            drop(waited);
+            (self.leave)(self);
             self.decline();
         }
     }

@@ -1,0 +1,107 @@
+//! Asking for notices (`notice`).
+
+use crate::introduce;
+use crate::link::deaths::{DeathNotice, HearsOfDeaths};
+use crate::links;
+use crate::notice::{ask_no_senders, watched_ended};
+use crate::port::Port;
+use crate::receive::ReceiveRight;
+use crate::send::SendRight;
+use std::sync::{Arc, Weak};
+
+/// As [`ask_no_senders`], of rights with this badge.
+pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
+    let (process, notices) = (&port.process, &port.notices);
+    notices.watch(badge);
+    let own = {
+        let own = notices.own();
+        let known = own.get(&badge).and_then(Weak::upgrade);
+        known.inspect(|own| own.watch())
+    };
+    // Outside of the lock: it may be the last.
+    drop(own);
+    for (of, is_watched) in introduce::provisions(process).targets_mut() {
+        if (of.port, of.badge) == (port.id, badge) && !*is_watched {
+            *is_watched = notices.begin(badge, || 1);
+        }
+    }
+    for link in links::all(process) {
+        let mut exports = link.exports();
+        notices.begin(badge, || exports.watch(port.id, badge));
+    }
+    // The search has counted as one.
+    watched_ended(port, [(badge, 1)]);
+}
+
+impl ReceiveRight {
+    /// Asks for a notice, once, when no right to send to this port is left:
+    /// [`Request::notice`](crate::Request::notice). Rights that are under way count; the rights of a peer that
+    /// dies end with it. A port that never had a sender gets no notice until it has had one. Comes at most some
+    /// 10 ms after the last right has gone.
+    ///
+    /// A name goes on making rights for connectors, so the last sender may have a successor.
+    pub fn notify_no_senders(&self) {
+        if self.check().is_err() {
+            return;
+        }
+        ask_no_senders(self.port());
+    }
+
+    /// Asks for a notice, once, when no right with this badge to send to this port is left: [`Notice::NoSendersOf`](crate::Notice::NoSendersOf), for
+    /// any number of badges. Rights that are under way count; the rights of a peer that dies end with it. A right minted
+    /// before the notice is taken makes the notice wait for the end of that right. Comes at most some 10 ms after the last
+    /// such right has gone; at once when there is none, so ask when there is one.
+    ///
+    /// A look at the tables of all links, and at rights provided and not claimed; 32 bytes, until the notice has
+    /// come.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        if self.check().is_err() {
+            return;
+        }
+        ask_no_senders_of(self.port(), badge);
+    }
+}
+
+impl SendRight {
+    /// Asks that `told` be told, once, when the port of this right is gone, because its receive
+    /// right was dropped or its process has ended, or when this right was revoked: [`Request::notice`](crate::Request::notice) says
+    /// [`Notice::Dead`](crate::Notice::Dead) with `number`. At once if it is gone already. Good for as long as this process
+    /// has a right to some port of that process: without one it does not hear of it. Asked twice, it is told twice.
+    ///
+    /// No system call, but one to wake a receiver that is told at once; a lock of the link, and 24 bytes until it is told.
+    pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
+        if self.is_forked() || told.check().is_err() {
+            return;
+        }
+        let this = self.best();
+        let asked = DeathNotice {
+            of: this.port(),
+            handle: this.handle(),
+            number,
+            told: Arc::downgrade(told.port()) as Weak<dyn HearsOfDeaths>,
+        };
+        let mut notices = this.link().death_notices();
+        // Before more room is needed, which keeps this cheap: notices whose ports are gone.
+        if notices.len() == notices.capacity() {
+            notices.retain(|asked| asked.told.strong_count() > 0);
+        }
+        notices.push(asked);
+        drop(notices);
+        // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
+        this.tell_death();
+        let now = self.best();
+        if !Arc::ptr_eq(this.link(), now.link()) {
+            (this.link()).move_deaths(this.port(), (now.link(), now.port()));
+            now.tell_death();
+        }
+    }
+
+    /// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.
+    pub(crate) fn tell_death(&self) {
+        let (link, handle) = (self.link(), self.handle());
+        link.tell_death_of(self.port(), handle);
+        if self.is_in_vain() {
+            link.tell_deaths_in_vain(&[handle]);
+        }
+    }
+}

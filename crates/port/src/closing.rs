@@ -1,0 +1,51 @@
+//! The end of a port, as its peers are told of it.
+
+use crate::link::Link;
+use crate::links;
+use crate::port::Port;
+use crate::process::Process;
+use core::sync::atomic::Ordering;
+
+/// Whether a port is being dropped to which a peer has just been given a right: a thread that drops the port after this look finds
+/// the link, and the right.
+pub(crate) fn is_closing(process: &Process, port: &Port) -> bool {
+    let _links = links::list(process);
+    // Relaxed: under the lock.
+    port.is_closing.load(Ordering::Relaxed)
+}
+
+/// The old home of a port, which had no senders any more when this was told: whether it is to be dropped. Not where a peer has
+/// been given a right meanwhile, which follows the port; none is from now on.
+pub(crate) fn leaves_nobody(process: &Process, port: &Port) -> bool {
+    let _links = links::list(process);
+    // Release: as in `tell_closing`. Before the look: a thread that gives a right looks at this after that.
+    let has_left = port.notices.has_lost_all();
+    port.is_closing.store(has_left, Ordering::Release);
+    has_left
+}
+
+/// Tells one peer that `port` is going.
+pub(crate) fn tell_closed(link: &Link, port: &Port) {
+    // Relaxed: set by the thread that drops the port now, or it is not set.
+    link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
+}
+
+/// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
+pub(crate) fn tell_closing(process: &Process, port: &Port) {
+    let links = links::list(process);
+    // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
+    // in `link_life::welcome`.
+    port.is_closing.store(true, Ordering::Release);
+    if process.is_over() {
+        return;
+    }
+    let mut here = Vec::new();
+    for link in links.iter().flatten() {
+        tell_closed(link, port);
+        here.extend(link.twin());
+    }
+    drop(links);
+    // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
+    // wakers may run.
+    here.iter().for_each(|twin| twin.close_port(port.id));
+}

@@ -1,0 +1,287 @@
+//! Sending rights beside the bytes of a message, or of a reply.
+
+use crate::call::Call;
+use crate::describe::{Described, Load, list_of, pool};
+use crate::error::{ReplyError, SendError};
+use crate::message::Message;
+use crate::options::Waiting;
+use crate::request::Request;
+use crate::right::{Returned, Right};
+use crate::send::{Posted, SendRight};
+use core::time::Duration;
+use handfast_layout::link::Kind;
+use handfast_sys::{clock, deadline};
+use std::time::Instant;
+
+/// A message to be sent with rights, up to four: [`SendRight::with`].
+///
+/// They travel with the bytes: all arrive, or none, and then they come back in
+/// [`Returned`]. A right that has been sent is moved. To keep a [`SendRight`] or an [`OwnRight`](crate::OwnRight), send a clone; to keep
+/// memory, [another](crate::Memory::from_descriptor) of the same file; other rights are there once.
+///
+/// A call with a right that the receiver has already takes up to half as long again as one without; a first one more, and what [`Right`]
+/// says of each kind. Rights that are under way when either process dies have ended, as if they had been dropped.
+#[derive(Debug)]
+#[must_use = "nothing is sent yet"]
+pub struct Sending<'a> {
+    pub(crate) right: &'a SendRight,
+    rights: Vec<Right>,
+}
+
+impl SendRight {
+    /// A message with these rights, to be sent or called with.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let (server, port) = (handfast_port::connect("a")?, handfast_port::bind("b")?);
+    /// let callback = port.mint(7);
+    /// let reply = server.with([callback.into()]).call(b"tell me")?;
+    /// # Ok(()) }
+    /// ```
+    #[inline]
+    pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
+        Sending {
+            right: self.best(),
+            rights: list_of(rights),
+        }
+    }
+}
+
+impl<'a> Sending<'a> {
+    /// As [`SendRight::send`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Always)
+    }
+
+    /// As [`SendRight::send_timeout`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`SendRight::send_deadline`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send_deadline(self, bytes: &[u8], deadline: Instant) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
+    }
+
+    /// As [`SendRight::try_send`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn try_send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
+        self.send_by(bytes, Waiting::Never)
+    }
+
+    /// As [`SendRight::call`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
+    pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
+        self.call_by(bytes, None)
+    }
+
+    /// As [`SendRight::call_timeout`].
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_timeout(
+        self,
+        bytes: &[u8],
+        timeout: Duration,
+    ) -> Result<Message, Returned<SendError>> {
+        self.call_by(bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`SendRight::call_deadline`].
+    ///
+    /// # Errors
+    /// As [`Self::call`].
+    pub fn call_deadline(
+        self,
+        bytes: &[u8],
+        deadline: Instant,
+    ) -> Result<Message, Returned<SendError>> {
+        self.call_by(bytes, Some(clock::instant_ns(deadline)))
+    }
+
+    /// As [`Self::call`], until the deadline if there is one.
+    #[inline(always)]
+    pub(crate) fn call_by(
+        mut self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Result<Message, Returned<SendError>> {
+        if let Some(outcome) = self.call_here(bytes, deadline_ns) {
+            return outcome;
+        }
+        if deadline::may_end() {
+            return self.call_shielded(bytes, deadline_ns);
+        }
+        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
+        bare(self.start(bytes, waiting)?.message_by(deadline_ns))
+    }
+
+    /// From a function of a domain that has a deadline: that is the call's, too, and nothing is left undone.
+    #[cold]
+    fn call_shielded(
+        &mut self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Result<Message, Returned<SendError>> {
+        let _shield = deadline::shield();
+        let until_ns = deadline::until_ns();
+        let deadline_ns = deadline_ns.map_or(until_ns, |own_ns| own_ns.min(until_ns));
+        let call = self.start(bytes, Waiting::Until(deadline_ns))?;
+        bare(call.message_by(Some(deadline_ns)))
+    }
+
+    /// As [`SendRight::try_call`].
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn try_call(mut self, bytes: &[u8]) -> Result<Call<'a>, Returned<SendError>> {
+        self.start(bytes, Waiting::Never)
+    }
+
+    /// Where the port is served in this process.
+    #[inline]
+    fn call_here(
+        &mut self,
+        bytes: &[u8],
+        deadline_ns: Option<u64>,
+    ) -> Option<Result<Message, Returned<SendError>>> {
+        let by = self.right.shortcut()?;
+        let rights = &mut self.rights;
+        let outcome = self.right.call_here_with(by, bytes, rights, deadline_ns)?;
+        Some(outcome.map_err(|error| Returned {
+            error,
+            rights: core::mem::take(rights),
+        }))
+    }
+
+    fn send_by(mut self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
+        if self.rights.is_empty() {
+            return bare(self.right.send_by(bytes, waiting));
+        }
+        if deadline::may_end() {
+            let _shield = deadline::shield();
+            let waiting = waiting.until(deadline::until_ns());
+            return self.post((bytes, Kind::Message), waiting).map(drop);
+        }
+        self.post((bytes, Kind::Message), waiting).map(drop)
+    }
+
+    #[inline(always)]
+    fn start(&mut self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
+        if self.rights.is_empty() {
+            return bare(self.right.start(bytes, waiting));
+        }
+        let (right, (ticket, trouble, woke_peer)) = self.post((bytes, Kind::Call), waiting)?;
+        Ok(Call::new(right, ticket, trouble, woke_peer))
+    }
+
+    /// By reference, here and above: a moved value is stored by words and loaded by pairs of them, and waits for that.
+    #[inline(always)]
+    fn post(
+        &mut self,
+        bytes_and_kind: (&[u8], Kind),
+        waiting: Waiting,
+    ) -> Result<Posted<'a>, Returned<SendError>> {
+        match self
+            .right
+            .give_now(bytes_and_kind, &mut self.rights, waiting)
+        {
+            Some(posted) => {
+                pool(&mut self.rights);
+                Ok(posted)
+            }
+            None => self.post_slowly(bytes_and_kind, waiting),
+        }
+    }
+
+    #[cold]
+    fn post_slowly(
+        &mut self,
+        bytes_and_kind: (&[u8], Kind),
+        waiting: Waiting,
+    ) -> Result<Posted<'a>, Returned<SendError>> {
+        let mut load = Load {
+            rights: core::mem::take(&mut self.rights),
+            reply: None,
+        };
+        let posted = self.right.post_loaded(bytes_and_kind, &mut load, waiting);
+        let mut rights = load.rights;
+        match posted {
+            Ok(posted) => {
+                pool(&mut rights);
+                Ok(posted)
+            }
+            Err(error) => Err(Returned { error, rights }),
+        }
+    }
+}
+
+/// For an outcome without rights, or one from which none come back.
+fn bare<T>(outcome: Result<T, SendError>) -> Result<T, Returned<SendError>> {
+    outcome.map_err(|error| Returned {
+        error,
+        rights: Vec::new(),
+    })
+}
+
+impl Request {
+    /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
+    ///
+    /// # Errors
+    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
+    pub fn reply_with(
+        self,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), Returned<ReplyError>> {
+        let rights: Vec<_> = rights.into_iter().collect();
+        let mut load = Load {
+            rights,
+            reply: None,
+        };
+        match self.try_reply(bytes, &mut load) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let rights = load.rights;
+                Err(Returned { error, rights })
+            }
+        }
+    }
+
+    fn try_reply(self, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
+        let len_bytes = bytes.len();
+        if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
+            return Err(ReplyError::TooLong { len_bytes });
+        }
+        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
+        if reply.link.is_over() {
+            return Err(ReplyError::Gone);
+        }
+        let process = reply.link.process.clone();
+        let mut described = Described::new().goes_on(reply.is_passed());
+        described.describe(&process, &reply.link, load)?;
+        if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
+            described.take_back(&reply.link);
+            return Err(unsent.of_reply(&reply.link));
+        }
+        reply.answer_described(bytes, described.units());
+        described.sent((&process, &reply.link), load, None);
+        if let Some(received) = self.answered() {
+            received.pool();
+        }
+        Ok(())
+    }
+}
