@@ -138,8 +138,8 @@ fn layers(root: &Path) -> Vec<String> {
     problems
 }
 
-/// Crates whose modules still import each other in circles.
-const CYCLIC: [&str; 1] = ["port"];
+/// Crates whose modules still import each other in circles, and the number of such imports, which only gets smaller.
+const CYCLIC: [(&str, usize); 1] = [("port", 205)];
 
 /// The modules directly in a crate import each other without circles; what lies within one is its own.
 fn cycles(root: &Path) -> Vec<String> {
@@ -160,15 +160,19 @@ fn cycles(root: &Path) -> Vec<String> {
                 break;
             }
         }
-        match (imports.is_empty(), CYCLIC.contains(&&*name)) {
-            (true, true) => problems.push(format!(
-                "{name} has no circle any more: strike it from CYCLIC"
-            )),
-            (false, false) => problems.push(format!(
-                "modules of {name} import each other in a circle: {:?}",
-                imports.keys().collect::<Vec<_>>()
-            )),
-            _ => {}
+        let known = CYCLIC.iter().find(|(cyclic, _)| *cyclic == name);
+        let (count, most) = (
+            imports.values().map(BTreeSet::len).sum::<usize>(),
+            known.map_or(0, |(_, most)| *most),
+        );
+        if count > most {
+            problems.push(format!(
+                "modules of {name} import each other in circles {count} times, which is more than {most}: {imports:?}"
+            ));
+        } else if count < most {
+            problems.push(format!(
+                "{name} has fewer imports in circles than CYCLIC says: {count}"
+            ));
         }
     }
     problems
