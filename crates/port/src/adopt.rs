@@ -5,10 +5,9 @@ use crate::again::keep;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
-use crate::error::RightError;
 use crate::home;
-use crate::introduce;
-use crate::introduce::{Named, claim};
+use crate::imported::{arrive, import, imported, own, own_around};
+use crate::introduce::claim;
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
 use crate::link::held::Held;
@@ -17,19 +16,14 @@ use crate::links;
 use crate::message::Message;
 use crate::message::Whom;
 use crate::moving::{is_unread, refuse, settle_in, take_here};
-use crate::own::OwnRight;
-use crate::ports;
 use crate::process::Process;
-use crate::redirect;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
-use crate::vine;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
-use handfast_proto::rights::{Handle, Target};
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{Errno, socket};
@@ -97,7 +91,6 @@ fn adopt_all(
     mut units: &[Unit],
     (rights, whom): (&mut Vec<Right>, Whom<'_>),
 ) -> Result<bool, Fault> {
-    let fault = |rule| Fault { rule, offset: 0 };
     let (mut taken, known) = (0, rights.len());
     rights.reserve_exact(units.len().min(PARTS_MAX - known.min(PARTS_MAX)));
     while let [first, rest @ ..] = units {
@@ -113,7 +106,7 @@ fn adopt_all(
             }
             continue;
         }
-        let (part, count) = next_part(units, taken).ok_or(fault(Rule::Part))?;
+        let (part, count) = next_part(units, taken).ok_or(Rule::Part.broken())?;
         let (of_part, rest) = units.split_at(count);
         units = rest;
         taken += 1;
@@ -130,7 +123,7 @@ fn adopt_all(
         if let Part::Again { number } = part {
             if matches!(whom, Whom::Relay(_)) {
                 // A process that may only pass rights on is told of each again: see `Described::goes_on`.
-                return Err(fault(Rule::Introduction));
+                return Err(Rule::Introduction.broken());
             }
             rights.push(again::take_again(link, number)?);
             continue;
@@ -198,7 +191,7 @@ fn other(
         }
         Part::OfReceiver { handle } => own(process, link, handle)?,
         // With its name, by itself.
-        Part::Receive { .. } => return Err(fault_of(Rule::Part)),
+        Part::Receive { .. } => return Err(Rule::Part.broken()),
         Part::Reply { word, generation } => match ReplySlot::passed(link, word, generation)? {
             Some(mut slot) => {
                 // The last right to a port there may be dropped first.
@@ -225,7 +218,7 @@ fn receive(
     whom: Whom<'_>,
 ) -> Result<Right, Fault> {
     if is_unread(link) {
-        return Err(fault_of(Rule::Introduction));
+        return Err(Rule::Introduction.broken());
     }
     if matches!(whom, Whom::NoReceiver) {
         refuse(link, token);
@@ -245,10 +238,10 @@ fn receive(
     if name_bytes == 0 {
         return Ok(settle_in(process, link, (token, asks), None));
     }
-    let name = Bound::parse(units, name_bytes).ok_or(fault_of(Rule::Part))?;
+    let name = Bound::parse(units, name_bytes).ok_or(Rule::Part.broken())?;
     let listener = match inbox::claim_descriptor(link, process, number)? {
         Some(listener) if socket::is_listener(&listener) => listener.uncharged(),
-        Some(_) => return Err(fault_of(Rule::Descriptor)),
+        Some(_) => return Err(Rule::Descriptor.broken()),
         None => {
             refuse(link, token);
             return Ok(lost("recvmsg", Errno::MFILE));
@@ -256,69 +249,6 @@ fn receive(
     };
     let moving = Moving { name, listener };
     Ok(settle_in(process, link, (token, asks), Some(moving)))
-}
-
-fn fault_of(rule: Rule) -> Fault {
-    Fault { rule, offset: 0 }
-}
-
-/// A right to a port of this process, which the peer has.
-fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    loop {
-        let revocations = process.revocations.number();
-        // A message that names it knows it: no wait.
-        let target = match introduce::named(link, process, handle, 0) {
-            Named::To(target) => target,
-            Named::Dead | Named::Revoked => return Ok(Right::Dead),
-            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
-                return Err(fault_of(Rule::RightHandle));
-            }
-        };
-        // Looked up again as often as this process revokes something meanwhile.
-        if let Some(right) = to_target(process, target, revocations) {
-            return Ok(right);
-        }
-    }
-}
-
-/// A right to a port of this process that has gone by a link of it with itself. The name it has there is given back.
-#[inline(never)]
-fn own_around(process: &Arc<Process>, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
-    let right = match link.twin() {
-        Some(twin) => own(process, &twin, handle),
-        None => Ok(Right::Dead),
-    };
-    link.dropped(handle, 0);
-    right
-}
-
-/// The right that a right of this process by a link of it with itself stands for. Waits a while for the port's
-/// word, if that is still to come.
-pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, RightError> {
-    let handle = right
-        .origin()
-        .handle_at_home(right.handle(), right.link())?;
-    let twin = right.link().twin().ok_or(RightError::Dead)?;
-    own(process, &twin, handle).map_err(|_| RightError::Dead)
-}
-
-/// A right of this process to a target of its own, which was good when it had revoked `revocations` rights.
-/// `None`: the process has revoked another since, perhaps this one.
-pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
-    let vine = vine::of(process)
-        .get()
-        .filter(|vine| vine.port.id == target.port);
-    Some(match ports::by_id(process, target.port) {
-        // The right behind the vine's port comes home.
-        Some(_) if vine.is_some() => vine
-            .and_then(|vine| vine.target(target.badge))
-            .map_or(Right::Dead, |right| Right::Send((*right).clone())),
-        Some(port) => {
-            let home = OwnRight::home(port, target, revocations);
-            return home.map(Right::Own);
-        }
-        None => Right::Dead,
-    })
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
@@ -357,30 +287,6 @@ fn introduced(
         keep(process, link, number, &right);
     }
     right
-}
-
-/// A right to a port of the peer.
-pub(crate) fn import(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (handle, port): (Handle, u32),
-) -> Result<SendRight, Fault> {
-    arrive(link, (handle, port))?;
-    Ok(imported(process, link, (handle, port)))
-}
-
-#[inline(always)]
-fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
-    link.arrive(handle, port)
-        .map_err(|_| Rule::RightHandle.broken())
-}
-
-#[inline(always)]
-fn imported(process: &Arc<Process>, link: &Arc<Link>, (handle, port): (Handle, u32)) -> SendRight {
-    if link.rights.redirects.has_any() {
-        redirect::arrived_moved(link, process, handle);
-    }
-    SendRight::usual(process, link.clone(), (handle, port))
 }
 
 #[cfg(test)]

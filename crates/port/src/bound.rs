@@ -9,7 +9,6 @@ use crate::port::Port;
 use crate::ports;
 use crate::process::{Process, token};
 use crate::rank;
-use crate::receive::ReceiveRight;
 use crate::rendezvous::{self, SocketFile};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
@@ -133,7 +132,7 @@ impl Bound {
     }
 
     /// Takes up a name that has come: a thread accepts from now on.
-    fn take_up(&mut self, port: &Arc<Port>) -> Result<(), Resource> {
+    pub(crate) fn take_up(&mut self, port: &Arc<Port>) -> Result<(), Resource> {
         let By::Nobody(file) = self.by else {
             return Ok(());
         };
@@ -237,24 +236,5 @@ impl Acceptor {
             drop(accepted);
             process.attention.raise();
         }
-    }
-}
-
-impl ReceiveRight {
-    /// Takes up the name that came with this right: from now on its connectors come here, through a thread that sleeps in
-    /// `accept`. A name that comes is not taken up unasked: the socket behind it stays its old home's, too, which can hold up
-    /// that thread, and answer connectors. Do it for senders that you trust with the name. No effect for a right without a name
-    /// that came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
-    ///
-    /// # Errors
-    /// [`BindError`](crate::error::BindError) without descriptors or threads; it can be tried again.
-    /// [`BindError::Misuse`](crate::error::BindError::Misuse) in a forked child, or once the node was shut down.
-    pub fn take_up_name(&mut self) -> Result<(), crate::error::BindError> {
-        let port = self.port().clone();
-        port.process.check()?;
-        if let Some(bound) = self.bound_mut() {
-            bound.take_up(&port)?;
-        }
-        Ok(())
     }
 }

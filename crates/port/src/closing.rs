@@ -1,10 +1,13 @@
 //! The end of a port, as its peers are told of it.
 
+use crate::introduce;
 use crate::link::Link;
 use crate::links;
 use crate::port::Port;
+use crate::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
+use std::collections::HashSet;
 
 /// Whether a port is being dropped to which a peer has just been given a right: a thread that drops the port after this look finds
 /// the link, and the right.
@@ -48,4 +51,30 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
     // Before the next port at its receiver: nothing that this process sends to this one comes there. Without the lock:
     // wakers may run.
     here.iter().for_each(|twin| twin.close_port(port.id));
+}
+
+/// The ports that share the receiver of `port` end with it: all rights to them are revoked.
+pub(crate) fn end_members_of(port: &Port) {
+    let ended = ports::take_members_of(port);
+    if ended.is_empty() {
+        return;
+    }
+    let process = &port.process;
+    let ids: HashSet<u32> = ended.iter().map(|port| port.id).collect();
+    let _one = process.revocations.one();
+    process.revocations.count();
+    for port in &ended {
+        // Release: as in `tell_closing`.
+        port.is_closing.store(true, Ordering::Release);
+        let own = core::mem::take(&mut *port.notices.own());
+        for own in own.into_values().filter_map(|own| own.upgrade()) {
+            own.revoke();
+        }
+    }
+    drop(introduce::provisions(process).revoke(None, |(of, _)| ids.contains(&of.port)));
+    // All there are now, after the count.
+    for link in links::all(process) {
+        link.revoke_all(&ids);
+    }
+    process.revocations.count();
 }

@@ -3,7 +3,7 @@
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::link::Link;
 use crate::link::held::Held;
-use crate::link_life;
+use crate::link_end;
 use crate::options::Options;
 use crate::process::Process;
 use crate::receive::BEHIND_DESCRIPTOR;
@@ -166,7 +166,7 @@ fn welcomed(
     let (handle, port) = (welcome.handle, welcome.port);
     let arrived = link.change_imports(|imports| imports.arrive(handle, port));
     if arrived.is_err() {
-        link_life::end_link(process, link);
+        link_end::end_link(process, link);
         return Err(failed(name, "no right in the welcome"));
     }
     redirect::arrived_moved(link, process, handle);

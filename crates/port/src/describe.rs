@@ -1,10 +1,10 @@
 //! Rights of this process, described to the peer of a link beside the bytes of a message.
 
-use crate::adopt::own_of;
 use crate::again;
 use crate::again::key_of;
 use crate::error::RightError;
 use crate::give_back;
+use crate::imported::own_of;
 use crate::introduce::Provided;
 use crate::lending;
 use crate::link::Link;

@@ -11,27 +11,23 @@
 //! The right works meanwhile, by the vine. Once there is a link, and a lane, it goes on through those, as soon
 //! as it can overtake no message under way.
 
-use crate::connect;
 use crate::introduce::claim;
 use crate::link::Link;
+use crate::link::passing::Ask;
 use crate::links;
-use crate::paths;
-use crate::paths::Ask;
 use crate::process::{Process, token};
 use crate::rank;
-use crate::redirect;
 use crate::rendezvous;
 use crate::send::{Origin, SendRight, Upgrade};
 use crate::tables::{Table, Which};
 use crate::users::{Charge, Foreign};
-use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
 use handfast_sys::poll::Trigger;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{AsFd, Errno, OwnedFd, thread};
+use handfast_sys::{AsFd, Errno, OwnedFd};
 use std::sync::{Arc, Weak};
 
 pub(crate) mod later;
@@ -43,8 +39,6 @@ use waiting::{Stranger, Waiting};
 /// In the place of a receiver: the door, behind which there is no port yet.
 pub(crate) const DOOR: u32 = RECEIVERS;
 
-/// How long a handshake by a door may take.
-const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Questions for doors that an introducer passes on for one recipient at once. The oldest give way, here and below, and what
 /// they were asked for stays on its vine. All that waits for processes of one user is counted, too ([`Quota::Strangers`]).
 const ASKED_MAX: usize = 64;
@@ -75,7 +69,7 @@ struct Doors {
     /// Sender: rights whose ports have moved to processes without a link.
     moved: Vec<Moved>,
     /// Replier: forwarders that ask for a path to a caller without a link.
-    asks: Vec<([u8; 20], Ask, Charge)>,
+    asks: Vec<Caller>,
     /// Processes whose doors were asked for, and the asking links; each answer is taken once.
     awaited: Vec<([u8; 20], u32)>,
 }
@@ -109,7 +103,7 @@ impl Doors {
     fn is_sought(&self, exporter: [u8; 20]) -> bool {
         self.waiting.is_for_link(exporter)
             || self.moved.iter().any(|moved| moved.exporter == exporter)
-            || self.asks.iter().any(|(caller, ..)| *caller == exporter)
+            || self.asks.iter().any(|asked| asked.caller == exporter)
     }
 
     /// Whether it was; it has been answered then.
@@ -120,14 +114,29 @@ impl Doors {
     }
 }
 
+/// A caller without a link, to which a forwarder asks for a path.
+struct Caller {
+    caller: [u8; 20],
+    ask: Ask,
+    /// Asks the caller, once there is a link.
+    want: Want,
+    _charge: Charge,
+}
+
+type Want = fn(&Arc<Process>, &Arc<Link>, Ask);
+
 /// A right whose port has moved to a process without a link.
 struct Moved {
     exporter: [u8; 20],
     link: Weak<Link>,
     serial: u32,
     name: Handle,
+    /// Follows the port, once there is a link.
+    follow: Follow,
     _charge: Charge,
 }
+
+type Follow = fn(&Arc<Process>, (&Arc<Link>, Handle), &Arc<Link>);
 
 impl Moved {
     /// Whether the peer of that link has said that the port has moved to `exporter`.
@@ -188,7 +197,12 @@ pub(crate) fn charge_stranger(process: &Process, link: &Link) -> Option<Charge> 
 }
 
 /// Sender: a port has moved to a process without a link.
-pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name: Handle) {
+pub(crate) fn seek(
+    process: &Process,
+    link: &Arc<Link>,
+    exporter: [u8; 20],
+    (name, follow): (Handle, Follow),
+) {
     if !process.configuration.meets_strangers {
         return;
     }
@@ -203,6 +217,7 @@ pub(crate) fn seek(process: &Process, link: &Arc<Link>, exporter: [u8; 20], name
         link: Arc::downgrade(link),
         serial: link.serial,
         name,
+        follow,
         _charge: charge,
     });
     if is_asked {
@@ -249,18 +264,18 @@ pub(crate) fn pass_door_on(process: &Process, link: &Link, token: u32, fd: Optio
 
 /// Replier: a path is asked for to a caller with which there is no link: as its port's right were
 /// given to us.
-pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
-    let forwarder = ask.forwarder().clone();
+pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], (ask, want): (Ask, Want)) {
+    let forwarder = ask.forwarder.clone();
     let mut doors = doors(process);
     let mut of_it = doors
         .asks
         .iter()
         .enumerate()
-        .filter(|(_, (_, ask, _))| Arc::ptr_eq(ask.forwarder(), &forwarder));
+        .filter(|(_, asked)| Arc::ptr_eq(&asked.ask.forwarder, &forwarder));
     let oldest = of_it.next().map(|(place, _)| place);
     let is_one_too_many = of_it.count() + 1 >= ASKED_BY_ONE_MAX;
     // Not answered for long, if ever.
-    let given_up = (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).1);
+    let given_up = (oldest.filter(|_| is_one_too_many)).map(|oldest| doors.asks.remove(oldest).ask);
     let charge = process
         .configuration
         .meets_strangers
@@ -269,7 +284,12 @@ pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
         None => Some(ask),
         Some(charge) => {
             doors.awaits(caller, &forwarder);
-            doors.asks.push((caller, ask, charge));
+            doors.asks.push(Caller {
+                caller,
+                ask,
+                want,
+                _charge: charge,
+            });
             None
         }
     };
@@ -278,7 +298,7 @@ pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
         forwarder.say(ControlMessage::DoorWhere { exporter: caller });
     }
     for ask in given_up.into_iter().chain(refused) {
-        paths::give_up(&ask);
+        ask.refuse();
     }
     if forwarder.is_down() {
         // The link may have ended before this was in the table.
@@ -289,7 +309,7 @@ pub(crate) fn ask_by_door(process: &Process, caller: [u8; 20], ask: Ask) {
 /// A link has ended: nothing is asked for by its peer any more, nor answered.
 pub(crate) fn end_questions(process: &Process, ended: &Arc<Link>) {
     let mut doors = doors(process);
-    let is_its = |(_, ask, _): &mut (_, Ask, _)| Arc::ptr_eq(ask.forwarder(), ended);
+    let is_its = |asked: &mut Caller| Arc::ptr_eq(&asked.ask.forwarder, ended);
     let asks: Vec<_> = doors.asks.extract_if(.., is_its).collect();
     doors.awaited.retain(|(_, link)| *link != ended.serial);
     let is_between = |asked: &Asked| {
@@ -374,55 +394,23 @@ fn make_door(process: &Process) -> Result<Arc<OwnedFd>, Errno> {
     Ok(door)
 }
 
-/// Recipient: has a thread make a link by the door of `exporter`, and all that waits for one uses it. Without a door, rights from
-/// this introducer stay on their vines; others wait for what theirs have to say. Nothing comes of a door that was not asked for.
-pub(crate) fn knock(
-    process: &Arc<Process>,
-    introducer: &Link,
-    exporter: [u8; 20],
-    door: Option<Foreign>,
-) {
-    let by = introducer.serial;
-    let has_moved = {
-        let mut doors = doors(process);
-        if !doors.answered(exporter, introducer) || !doors.is_sought(exporter) {
-            return;
-        }
-        (doors.moved.iter()).any(|moved| moved.is_of(exporter, by))
-    };
-    // The process behind a door may make this thread wait for ever: the thread counts against its user.
-    let Ok(charge) = (process.users).charge(introducer.peer.uid, Quota::Threads, 1) else {
-        return stay_without(process, exporter, by);
-    };
-    // The connector pays for the link's memory, and a process that was given a right has not asked for that. Senders follow a port.
-    let may_be = move |uid| has_moved || uid == handfast_sys::process::uid();
-    let node = process.clone();
-    let work = move || {
-        handfast_sys::signal::block_all();
-        let link = door.and_then(|door| {
-            connect::by_door(&node, (&door, exporter), may_be, KNOCK_TIMEOUT)
-                .inspect_err(|error| crate::guest::tell!(debug, %error, "not let in by a door"))
-                .ok()
-        });
-        match &link {
-            Some(link) => meet(&node, exporter, link),
-            None => stay_without(&node, exporter, by),
-        }
-        drop((link, charge));
-    };
-    if thread::spawn("handfast-door", 256 * 1024, work).is_err() {
-        stay_without(process, exporter, by);
-    }
+/// Recipient: the peer of a link has said where the door of `exporter` is. `None`: nobody has asked, or waits for that any more.
+/// Whether a port has moved there, by what that peer has said.
+pub(crate) fn answered(process: &Process, introducer: &Link, exporter: [u8; 20]) -> Option<bool> {
+    let mut doors = doors(process);
+    let is_answer = doors.answered(exporter, introducer) && doors.is_sought(exporter);
+    let mut moved = doors.moved.iter();
+    is_answer.then(|| moved.any(|moved| moved.is_of(exporter, introducer.serial)))
 }
 
 /// Rights, paths and moved ports that wait for a link with one process.
-type Sought = (Vec<Stranger>, Vec<([u8; 20], Ask, Charge)>, Vec<Moved>);
+type Sought = (Vec<Stranger>, Vec<Caller>, Vec<Moved>);
 
 /// Takes out what waits for a link with `exporter`: all, or what the peer of one link is to show the way for.
 fn take_sought(process: &Process, exporter: [u8; 20], by: Option<u32>) -> Sought {
     let mut doors = doors(process);
-    let is_for = |(caller, ask, _): &mut ([u8; 20], Ask, Charge)| {
-        *caller == exporter && by.is_none_or(|by| ask.forwarder().serial == by)
+    let is_for = |asked: &mut Caller| {
+        asked.caller == exporter && by.is_none_or(|by| asked.ask.forwarder.serial == by)
     };
     let is_to = |moved: &mut Moved| {
         moved.exporter == exporter && by.is_none_or(|by| moved.is_of(exporter, by))
@@ -434,11 +422,9 @@ fn take_sought(process: &Process, exporter: [u8; 20], by: Option<u32>) -> Sought
 }
 
 /// The peer of a link has shown no way to `exporter`: what waits for its answer does without.
-fn stay_without(process: &Process, exporter: [u8; 20], by: u32) {
+pub(crate) fn stay_without(process: &Process, exporter: [u8; 20], by: u32) {
     let (waiting, asks, _moved) = take_sought(process, exporter, Some(by));
-    for (_, ask, _) in asks {
-        paths::give_up(&ask);
-    }
+    asks.iter().for_each(|asked| asked.ask.refuse());
     for stranger in waiting {
         if let Some(upgrade) = stranger.upgrade.upgrade() {
             upgrade.decline();
@@ -447,15 +433,15 @@ fn stay_without(process: &Process, exporter: [u8; 20], by: u32) {
 }
 
 /// There is a link with `exporter`, which all that has waited for one uses, whoever has shown the way.
-fn meet(process: &Arc<Process>, exporter: [u8; 20], link: &Arc<Link>) {
+pub(crate) fn meet(process: &Arc<Process>, exporter: [u8; 20], link: &Arc<Link>) {
     let (waiting, asks, moved) = take_sought(process, exporter, None);
     for moved in moved {
         if let Some(from) = moved.link.upgrade() {
-            redirect::redirect(process, (&from, moved.name), link);
+            (moved.follow)(process, (&from, moved.name), link);
         }
     }
-    for (_, ask, _) in asks {
-        paths::want(process, link, ask);
+    for Caller { ask, want, .. } in asks {
+        want(process, link, ask);
     }
     for Stranger { port, upgrade, .. } in waiting {
         let Some(upgrade) = upgrade.upgrade() else {

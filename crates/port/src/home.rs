@@ -4,7 +4,7 @@
 //! The process in the middle claims nothing: it names what was provided to it, and that process looks that up;
 //! in its lanes, where its receiver has not been yet.
 
-use crate::adopt::to_target;
+use crate::imported::to_target;
 use crate::introduce;
 use crate::link::Link;
 use crate::message::Whom;

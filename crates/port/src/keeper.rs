@@ -8,7 +8,7 @@ use crate::bound;
 use crate::door::DOOR;
 use crate::guest;
 use crate::link::Link;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::port::Port;
 use crate::ports;
@@ -210,7 +210,7 @@ impl Keeper {
     }
 
     fn end_now(&mut self, link: Arc<Link>) {
-        link_life::end_link(&self.process, &link);
+        link_end::end_link(&self.process, &link);
         self.leaving.push(link);
         self.process.schedule(Timer::Leavers);
     }

@@ -8,7 +8,7 @@ use crate::forwarder;
 use crate::keeper;
 use crate::link::Link;
 use crate::link::group;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::moving;
 use crate::paths;
@@ -17,6 +17,7 @@ use crate::process::Process;
 use crate::rank;
 use crate::redirect;
 use crate::relay;
+use crate::unbound;
 use crate::vine;
 use core::time::Duration;
 use handfast_sys::sync::Mutex;
@@ -94,7 +95,10 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     process::watch_forks();
     let node = Arc::new(Process::new(configuration)?);
     group::begin(&node)?;
+    // Lower modules call these of higher ones.
     vine::of(&node).serve_by(forwarder::serve);
+    ports::clear_by(&node, unbound::refuse_for);
+    links::end_by(&node, link_end::end_link);
     {
         let mut nodes = Locks::own().nodes.lock();
         nodes.retain(|node| node.strong_count() > 0);
@@ -143,9 +147,7 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         let _ = keeper.join();
     }
     let links = links::live(node);
-    links
-        .iter()
-        .for_each(|link| link_life::end_link(node, link));
+    links.iter().for_each(|link| link_end::end_link(node, link));
     let_go(node);
     ports::rouse_all(node);
     // Peers may have put waiters back to sleep.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::socket::Peer;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_sys::{BorrowedFd, process};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 #[derive(Default)]
 struct Links {
@@ -21,7 +21,11 @@ struct Links {
     asking: Turns<Peer>,
     /// See [`connecting`].
     connecting: Turns<Peer>,
+    end: OnceLock<End>,
 }
+
+/// Ends a link in all tables of its node.
+type End = fn(&Arc<Process>, &Arc<Link>);
 
 impl Table for Links {
     const WHICH: Which = Which::Links;
@@ -30,6 +34,18 @@ impl Table for Links {
 /// The links that have not ended, each at a place of its own.
 pub(crate) fn list(process: &Process) -> MutexGuard<'_, Vec<Option<Arc<Link>>>, rank::Links> {
     process.tables.get::<Links>().list.lock()
+}
+
+/// A node starts: how its links end.
+pub(crate) fn end_by(process: &Process, end: End) {
+    let _ = process.tables.get::<Links>().end.set(end);
+}
+
+/// Ends a link and forgets it. Threads that still hold it see it down.
+pub(crate) fn end(process: &Arc<Process>, link: &Arc<Link>) {
+    if let Some(end) = process.tables.get::<Links>().end.get() {
+        end(process, link);
+    }
 }
 
 /// The links that have ended, also those that no thread holds any more.

@@ -14,6 +14,7 @@ use crate::link::held::Held;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::links;
+use crate::local::Shortcut;
 use crate::notice;
 use crate::own::OwnRight;
 use crate::peer_bells::map_peer_bells;
@@ -22,7 +23,6 @@ use crate::process::Process;
 use crate::rank;
 use crate::request::Seal;
 use crate::send::SendRight;
-use crate::served::Shortcut;
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -108,10 +108,8 @@ pub(crate) fn loop_to(process: &Arc<Process>, receiver: u32) -> Result<Held, Res
     if let Some(held) = known_loop(process, place, &loops) {
         // Another thread was faster.
         drop(loops);
-        link.twin()
-            .iter()
-            .for_each(|far| link_life::end_link(process, far));
-        link_life::end_link(process, &link);
+        link.twin().iter().for_each(|far| links::end(process, far));
+        links::end(process, &link);
         return Ok(held);
     }
     if loops.len() <= place {
@@ -155,12 +153,12 @@ fn make_loop(process: &Arc<Process>) -> Result<Arc<Link>, Resource> {
         link_life::add_link(process, parts)
     };
     let far = end(far, Side::Acceptor, (other, near_index))?;
-    let near = end(near, Side::Connector, (one, far_index))
-        .inspect_err(|_| link_life::end_link(process, &far))?;
+    let near =
+        end(near, Side::Connector, (one, far_index)).inspect_err(|_| links::end(process, &far))?;
     let _ = near.life.twin.set(Arc::downgrade(&far));
     let _ = far.life.twin.set(Arc::downgrade(&near));
     link_life::welcome(process, &far, None).map_err(|errno| {
-        link_life::end_link(process, &near);
+        links::end(process, &near);
         os("send")(errno)
     })?;
     Ok(near)

@@ -229,7 +229,7 @@ pub(crate) fn hear_arrived(
     if receiver_of(port) >= RECEIVERS {
         return Err(fault);
     }
-    let right = crate::adopt::import(process, link, (handle, port))?;
+    let right = crate::imported::import(process, link, (handle, port))?;
     right.pin();
     let mut leaving = moves(process).leaving();
     let departure = leaving.departures.get_mut(&token);

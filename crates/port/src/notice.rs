@@ -269,7 +269,7 @@ pub(crate) fn watched_ended(port: &Port, ended: impl IntoIterator<Item = (u64, u
 
 /// The links that have ended so far: that of the peer whose rights end now is among them.
 fn links_ended(port: &Port) -> u32 {
-    // Acquire: pairs with the Release in `link_life::end_link`.
+    // Acquire: pairs with the Release in `link_end::end_link`.
     port.process.deaths.load(Ordering::Acquire)
 }
 

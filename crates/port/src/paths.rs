@@ -4,12 +4,11 @@
 use crate::door;
 use crate::error::{Gone, SendError};
 use crate::link::held::Held;
-use crate::link::passing::Party;
+use crate::link::passing::{Ask, Between, Party};
 use crate::link::{Link, UNSAID_MAX};
 use crate::links;
 use crate::process::Process;
 use crate::rank;
-use crate::relay;
 use callers::{Callers, CallersTable, WANTED_MAX};
 use core::sync::atomic::AtomicBool;
 use handfast_channel::reply::Slot;
@@ -27,34 +26,6 @@ use caller::remembered;
 pub(crate) use caller::{Path, expected};
 
 mod callers;
-
-/// Replier: the request of a forwarder.
-pub(crate) struct Ask {
-    forwarder: Arc<Link>,
-    number: u32,
-    between: Between,
-}
-
-impl Ask {
-    pub(crate) const fn forwarder(&self) -> &Arc<Link> {
-        &self.forwarder
-    }
-}
-
-/// The link between a caller and a forwarder, as the replier is told of it: the forwarder's incarnation, and
-/// the index it has given the link.
-struct Between {
-    forwarder: [u8; 20],
-    index: u32,
-    set: u32,
-}
-
-/// Forgets a party of the peer's.
-fn forget_party(link: &Link, number: u32) {
-    let dropped = link.parts.passing.lock().parties.dropped(number);
-    link.parts.passing.forgot_parties();
-    drop(dropped);
-}
 
 /// Why nothing comes through the link any more, if so.
 pub(crate) fn end(link: &Link) -> Option<SendError> {
@@ -137,7 +108,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     };
     end_those(process, &over);
     for wanted in unmet {
-        refuse_path(&wanted.forwarder, wanted.number);
+        wanted.forwarder.refuse_path(wanted.number);
     }
     for link in links::live(process) {
         let (dropped, gone) = {
@@ -151,7 +122,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
             link.say(ControlMessage::PathDrop { number });
         }
         for (number, _party) in gone {
-            refuse_path(&link, number);
+            link.refuse_path(number);
         }
     }
 }
@@ -178,11 +149,6 @@ pub(crate) fn uses(of: &Arc<Link>) -> usize {
             .count()
     });
     granted + parties.sum::<usize>()
-}
-
-fn refuse_path(forwarder: &Link, number: u32) {
-    forget_party(forwarder, number);
-    forwarder.say(ControlMessage::PathRefused { number });
 }
 
 /// Keeper: a control message of this kind.
@@ -222,7 +188,7 @@ pub(crate) fn take_path_message(
         ControlMessage::PathDenied { token } => {
             let wanted = callers(process).wanted(token, link);
             if let Some(wanted) = wanted {
-                refuse_path(&wanted.forwarder, wanted.number);
+                wanted.forwarder.refuse_path(wanted.number);
             }
             Ok(())
         }
@@ -246,7 +212,7 @@ pub(crate) fn take_path_message(
             Ok(())
         }
         ControlMessage::PathDrop { number } => {
-            forget_party(link, number);
+            link.forget_party(number);
             Ok(())
         }
         _ => Ok(()),
@@ -264,7 +230,7 @@ fn asked(
     let asked = link.parts.passing.lock().parties.asked(number);
     let has_room = asked.map_err(|_| Rule::Path.broken())?;
     if !has_room {
-        refuse_path(link, number);
+        link.refuse_path(number);
         return Ok(());
     }
     let ask = Ask {
@@ -278,18 +244,18 @@ fn asked(
     };
     match links::hold_link(process, |link| link.is_with(caller)) {
         Some(of) => want(process, &of, ask),
-        None => door::ask_by_door(process, caller, ask),
+        None => door::ask_by_door(process, caller, (ask, want)),
     }
     Ok(())
 }
 
 /// Replier: asks the caller behind `of`.
-pub(crate) fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
+fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
     // A number that is dropped may be asked for again while its caller has not answered yet, or never will.
-    let has_asked_enough = callers(process).wanted_by(ask.forwarder()) >= WANTED_MAX;
+    let has_asked_enough = callers(process).wanted_by(&ask.forwarder) >= WANTED_MAX;
     // Between users it would have to make all buffers of a set beforehand: answers come by the vine there.
     if of.is_behind() || has_asked_enough || of.region.looks_for_pages() {
-        return give_up(&ask);
+        return ask.refuse();
     }
     let Ask {
         forwarder,
@@ -308,14 +274,9 @@ pub(crate) fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
         // The link may have ended before this was in the table.
         let wanted = callers(process).wanted(token, of);
         if let Some(wanted) = wanted {
-            refuse_path(&wanted.forwarder, wanted.number);
+            wanted.forwarder.refuse_path(wanted.number);
         }
     }
-}
-
-/// Replier: there is no way to the caller.
-pub(crate) fn give_up(ask: &Ask) {
-    refuse_path(&ask.forwarder, ask.number);
 }
 
 /// Caller: grants the peer of `link` a path, if `between` names reply slots of this process's.
@@ -404,13 +365,13 @@ fn granted(
     drop(refused);
     if forwarder.is_down() || link.is_down() {
         // The link may have ended before this was in its table.
-        refuse_path(&forwarder, number);
+        forwarder.refuse_path(number);
     }
     Ok(())
 }
 
 /// Caller: nothing more comes by `path`.
-fn path_over(process: &Arc<Process>, link: &Link, path: u32) {
+fn path_over(process: &Process, link: &Link, path: u32) {
     let over = {
         let mut callers = callers(process);
         let is_its = callers.core.over(path, link.serial);
@@ -418,7 +379,6 @@ fn path_over(process: &Arc<Process>, link: &Link, path: u32) {
     };
     end_those(process, &over);
     link.disturb();
-    relay::relay(process);
 }
 
 fn end_those(process: &Process, over: &[Arc<Path>]) {

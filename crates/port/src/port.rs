@@ -2,13 +2,13 @@
 
 use crate::link::Link;
 use crate::link::hearing::Hearing;
+use crate::local::Local;
 use crate::notice::Notices;
 use crate::ports;
 use crate::process::Process;
 use crate::receiver::{LEFT_MAX, Receiver};
 use crate::request::Seal;
 use crate::send::SendRight;
-use crate::served::Local;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicBool;
 use handfast_channel::bell;

@@ -16,7 +16,7 @@ use handfast_proto::timers::Timer;
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard, RwLock};
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How long after the drop of a port messages are looked for from senders that had not heard of it.
 const LATE_NS: u64 = 1_000_000_000;
@@ -31,7 +31,11 @@ struct Ports {
     /// The number of the last port that shares a receiver; and all of them.
     last_member: AtomicU32,
     members: RwLock<Members, rank::Members>,
+    clear: OnceLock<Clear>,
 }
+
+/// Refuses what waits for a receiver without a port; the caller holds the lock of [`binding`].
+type Clear = fn(&Arc<Process>, u32);
 
 /// Ports that share receivers.
 #[derive(Default)]
@@ -98,25 +102,30 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
-/// Makes a port with a free receiver, which `clear` clears of what was sent to its last port.
+/// A node starts: how a receiver is cleared of what was sent to its last port. A new port is empty.
+pub(crate) fn clear_by(process: &Process, clear: Clear) {
+    let _ = of(process).clear.set(clear);
+}
+
+/// Makes a port with a free receiver.
 pub(crate) fn add(
     process: &Arc<Process>,
-    clear: impl FnOnce(u32),
     make: impl FnOnce(u32, u32) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
-    crate::guest::later(|| bind_port(process, clear, make))
+    crate::guest::later(|| bind_port(process, make))
 }
 
 fn bind_port(
     process: &Arc<Process>,
-    clear: impl FnOnce(u32),
     make: impl FnOnce(u32, u32) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     let _binding = binding(process);
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    free.inspect(|receiver| clear(*receiver));
+    if let (Some(clear), Some(receiver)) = (of(process).clear.get(), free) {
+        clear(process, receiver);
+    }
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {

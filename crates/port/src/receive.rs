@@ -12,8 +12,6 @@ use crate::receiver::Receiver;
 use crate::receiver::waits;
 use crate::rendezvous::{self, SocketFile};
 use crate::request::Request;
-use crate::revoke;
-use crate::unbound;
 use crate::users::{Charge, Foreign, Users};
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -65,9 +63,7 @@ fn make(
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
     let (strategy, cap) = process.configuration.resolve(options);
-    // A new port is empty.
-    let clear = |receiver| unbound::refuse_for(process, receiver);
-    let port = ports::add(process, clear, |receiver, generation| {
+    let port = ports::add(process, |receiver, generation| {
         let waiter = Waiter::new(strategy, cap);
         let id = (receiver, generation);
         Arc::new(Port::new(process.clone(), id, name, waiter))
@@ -151,6 +147,23 @@ impl ReceiveRight {
         bound.map_or(Ok(()), |bound| {
             bound.listen(&self.port.process, self.port.receiver)
         })
+    }
+
+    /// Takes up the name that came with this right: from now on its connectors come here, through a thread that sleeps in
+    /// `accept`. A name that comes is not taken up unasked: the socket behind it stays its old home's, too, which can hold up
+    /// that thread, and answer connectors. Do it for senders that you trust with the name. No effect for a right without a name
+    /// that came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
+    ///
+    /// # Errors
+    /// [`BindError`] without descriptors or threads; it can be tried again.
+    /// [`BindError::Misuse`] in a forked child, or once the node was shut down.
+    pub fn take_up_name(&mut self) -> Result<(), BindError> {
+        let port = self.port().clone();
+        port.process.check()?;
+        if let Some(bound) = self.bound_mut() {
+            bound.take_up(&port)?;
+        }
+        Ok(())
     }
 
     /// Stops taking connections here. The name stays: another process has it now.
@@ -433,7 +446,7 @@ impl Drop for ReceiveRight {
         if !self.is_quiet {
             closing::tell_closing(process, &self.port);
         }
-        revoke::end_members_of(&self.port);
+        closing::end_members_of(&self.port);
         crate::guest::later(|| self.port.at.lock().close());
         self.publish_name(false);
         ports::remove(process, self.port.receiver);

@@ -123,7 +123,7 @@ pub(crate) fn hear_moved(
     }
     match way_to(process, exporter, port) {
         Some(with) => redirect(process, (link, name), &with),
-        None => door::seek(process, link, exporter, name),
+        None => door::seek(process, link, exporter, (name, redirect)),
     }
     Ok(())
 }
@@ -160,11 +160,7 @@ fn way_to(process: &Arc<Process>, exporter: [u8; 20], port: u32) -> Option<Held>
 }
 
 /// There is a link with the new home: messages sent by a right go there from now on, or soon.
-pub(crate) fn redirect(
-    process: &Arc<Process>,
-    (link, name): (&Arc<Link>, Handle),
-    with: &Arc<Link>,
-) {
+fn redirect(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), with: &Arc<Link>) {
     if switch(process, (link, name), with) == Switched::Full {
         switch_later(process, link, name);
     }
@@ -226,7 +222,7 @@ pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
                     put_off(process, &link, name);
                 }
             }
-            None => door::seek(process, &link, exporter, name),
+            None => door::seek(process, &link, exporter, (name, redirect)),
         }
     }
     !switches(process).is_empty()

@@ -11,12 +11,9 @@ use crate::link::Link;
 use crate::links;
 use crate::notice;
 use crate::port::Port;
-use crate::ports;
 use crate::receive::ReceiveRight;
 use crate::request::Holder;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
-use std::collections::HashSet;
 use std::sync::Arc;
 
 impl ReceiveRight {
@@ -121,30 +118,4 @@ pub(crate) fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     if ended > 0 {
         notice::rights_ended(port, ended);
     }
-}
-
-/// The ports that share the receiver of `port` end with it: all rights to them are revoked.
-pub(crate) fn end_members_of(port: &Port) {
-    let ended = ports::take_members_of(port);
-    if ended.is_empty() {
-        return;
-    }
-    let process = &port.process;
-    let ids: HashSet<u32> = ended.iter().map(|port| port.id).collect();
-    let _one = process.revocations.one();
-    process.revocations.count();
-    for port in &ended {
-        // Release: as in `closing::tell_closing`.
-        port.is_closing.store(true, Ordering::Release);
-        let own = core::mem::take(&mut *port.notices.own());
-        for own in own.into_values().filter_map(|own| own.upgrade()) {
-            own.revoke();
-        }
-    }
-    drop(introduce::provisions(process).revoke(None, |(of, _)| ids.contains(&of.port)));
-    // All there are now, after the count.
-    for link in links::all(process) {
-        link.revoke_all(&ids);
-    }
-    process.revocations.count();
 }

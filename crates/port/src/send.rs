@@ -2,10 +2,10 @@
 
 use crate::error::RightError;
 use crate::link::{Link, Outgoing};
+use crate::local::Shortcut;
 use crate::options::{Options, WaitBy};
 use crate::process::Process;
 use crate::rank;
-use crate::served::Shortcut;
 use crate::slots::Ticket;
 use aside::Aside;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -9,56 +9,24 @@
 
 use crate::closing;
 use crate::error::{BindError, Exhausted, SendError};
+use crate::local::Local;
+pub use crate::local::{Incoming, Serve};
 use crate::notice;
 use crate::notice::Notice;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
+pub(crate) use calls::copy_into;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_layout::MESSAGE_BYTES_MAX;
-pub(crate) use local::{Local, Shortcut, copy_into};
 use std::sync::Arc;
 
 mod beside;
 
 use beside::{Inside, Next};
 
-mod local;
+mod calls;
 pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 pub use handfast_sys::clock::deadline_ns;
-
-/// A server of a port inside this process.
-pub trait Serve: Send + Sync + 'static {
-    /// Serves one message on this thread, and returns how many bytes of `reply` are its reply. Several threads may do
-    /// so at once, and one within another.
-    ///
-    /// # Errors
-    /// The error that the caller gets.
-    fn serve(&self, message: Incoming<'_>, reply: &mut [u8]) -> Result<usize, SendError>;
-
-    /// As [`Self::serve`], until this time of the monotonic clock at the latest.
-    ///
-    /// # Errors
-    /// As there; [`DomainError::Deadline`](crate::error::DomainError::Deadline) then, [`DomainError::NoDeadline`](crate::error::DomainError::NoDeadline) where it cannot be ended.
-    fn serve_until(
-        &self,
-        message: Incoming<'_>,
-        reply: &mut [u8],
-        deadline_ns: u64,
-    ) -> Result<usize, SendError>;
-}
-
-/// A message to be served.
-#[derive(Clone, Copy, Debug)]
-pub struct Incoming<'a> {
-    /// Its bytes, private.
-    pub bytes: &'a [u8],
-    /// The badge of the right the message came through.
-    pub badge: u64,
-    /// The permissions of that right.
-    pub permissions: u16,
-    /// Whether a caller waits for a reply.
-    pub is_call: bool,
-}
 
 /// A port that is served; it is dropped with this.
 pub struct Served {

@@ -136,7 +136,7 @@ fn refuse_lanes(link: &Arc<Link>, process: &Arc<Process>, receiver: u32) {
 mod tests {
     use super::*;
     use crate::descriptors::tests::link;
-    use crate::link_life;
+    use crate::link_end;
     use handfast_layout::part::receiver_of;
     use handfast_region::Memory;
     use handfast_ring::lane::{Header, Place, Producer};
@@ -168,6 +168,6 @@ mod tests {
         assert!(!slot.is_answered(&link.region, 1));
         rung(&process, &link, receiver);
         assert!(slot.is_answered(&link.region, 1));
-        link_life::end_link(&process, &link);
+        link_end::end_link(&process, &link);
     }
 }

@@ -14,7 +14,7 @@
 use crate::link::Link;
 use crate::link::lanes::Sent;
 use crate::link::usage::state;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
@@ -59,7 +59,7 @@ pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
         if cut_off(process, link) {
             // It is not the peer that goes.
             link.death_notices().clear();
-            link_life::end_link(process, link);
+            link_end::end_link(process, link);
         }
         return false;
     }
@@ -97,7 +97,7 @@ fn end_unanswered(process: &Arc<Process>, uid: u32, now_ns: u64) {
     let is_late = now_ns.saturating_sub(since_ns(longest)) >= LINGER_NS;
     let is_too_much = left.len() > UNANSWERED_ALL_MAX || is_late && left.len() > UNANSWERED_MAX;
     if is_too_much && cut_off(process, longest) {
-        link_life::end_link(process, longest);
+        link_end::end_link(process, longest);
     }
 }
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use handfast_sys::socket;
 
@@ -35,7 +35,7 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
         process.defaults.waiting,
     );
     links::list(&process).push(Some(exporter.clone()));
-    link_life::end_link(&process, &exporter);
+    link_end::end_link(&process, &exporter);
     keep(&process, &introducer, number, &right);
     let told = told_of(&peer);
     let (kept, leave) = (
@@ -52,5 +52,5 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     assert_eq!(told_of(&peer), [leave]);
     take_again_message(&introducer, ControlMessage::Left { number }).unwrap();
     assert!(take_again(&introducer, number).is_err());
-    link_life::end_link(&process, &introducer);
+    link_end::end_link(&process, &introducer);
 }

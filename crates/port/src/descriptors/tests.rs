@@ -4,7 +4,7 @@ use crate::link::Parts;
 use crate::link::hearing::Hearing;
 use crate::link::inbox;
 use crate::link::inbox::{UNHEARD_MAX, Unheard};
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::peer_bells::PeerBells;
 use crate::ports;
@@ -136,7 +136,7 @@ fn the_keeper_is_told_of_what_others_have_read() {
     assert!(handfast_testing::within_patience(|| link
         .failure(port)
         .is_some()));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// An answer that the peer gave before its end may be taken after that.
@@ -216,7 +216,7 @@ fn what_a_peer_that_is_cut_off_has_sent_is_closed_whoever_holds_the_link() {
     assert!(inbox::claim_descriptor(&link, &process, 7).is_err());
     assert!(!socket::is_closed(&other));
     link.poison(Rule::Descriptor.broken());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     // By its user's closing thread.
     let end = Instant::now() + Duration::from_secs(10);
     while !socket::is_closed(&other) {

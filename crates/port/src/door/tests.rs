@@ -3,7 +3,7 @@ use crate::configuration::Configuration;
 use crate::descriptors::tests::{link_in, link_of};
 use crate::door::later;
 use crate::lifecycle;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::kind;
@@ -73,7 +73,7 @@ fn nobody_is_asked_for_a_door_who_has_ended() {
     };
     doors(&process).awaits([2; 20], &link);
     assert!(is_awaited());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     assert!(!is_awaited());
     doors(&process).awaits([3; 20], &link);
     assert!(!is_awaited());
@@ -141,7 +141,7 @@ fn what_a_recipient_has_asked_goes_with_it() {
     ask_for_door(&process, &recipient, exporter.identity());
     assert!(is_asked());
     listed(&recipient);
-    link_life::end_link(&process, &recipient);
+    link_end::end_link(&process, &recipient);
     assert!(!is_asked());
     lifecycle::shutdown(&process);
 }
@@ -184,12 +184,12 @@ fn each_introducer_is_asked_for_a_door_and_answers_for_itself() {
         let first = waits(&hostile, 1);
         assert_eq!(told(&hears_first), [kind::DOOR_WHERE]);
         if answer == Answer::Death {
-            link_life::end_link(&process, &hostile);
+            link_end::end_link(&process, &hostile);
         }
         let second = waits(&honest, 1);
         assert_eq!(told(&hears), [kind::DOOR_WHERE], "{answer:?}");
         if answer == Answer::NoDoor {
-            knock(&process, &hostile, exporter, None);
+            crate::knock::knock(&process, &hostile, exporter, None);
             let is_declined = || told(&hears_first).contains(&kind::DECLINED);
             assert!(handfast_testing::within_patience(is_declined));
         }
@@ -212,9 +212,9 @@ fn each_old_home_is_asked_for_the_door_of_the_new_one() {
     let exporter = [6; 20];
     for (home, hears) in &homes {
         handfast_sys::socket::set_nonblocking(hears, true).unwrap();
-        seek(&process, home, exporter, 1 << 31);
+        seek(&process, home, exporter, (1 << 31, |_, _, _| {}));
         assert_eq!(told(hears), [kind::DOOR_WHERE]);
-        seek(&process, home, exporter, 1 << 31 | 1);
+        seek(&process, home, exporter, (1 << 31 | 1, |_, _, _| {}));
         assert_eq!(told(hears), [], "once for all its ports");
     }
     stay_without(&process, exporter, homes[0].0.serial);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::descriptors::tests::link_of;
 use crate::link::returns::Own;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use handfast_layout::control::released;
 use handfast_layout::link::{Kind, OWN_SET};
@@ -34,7 +34,7 @@ fn is_cut(count: u32, left_bytes: u64, uses: &[Use]) -> bool {
     if is_cut {
         assert_eq!(link.fault().unwrap().rule, Rule::Unread);
     }
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     drop(link);
     // Nothing stays charged: all fits again.
     drop(others);
@@ -76,7 +76,7 @@ fn nothing_is_charged_for_a_link_that_has_ended_and_is_held() {
     }
     give_back(&link, &process);
     assert!(link.fault().is_none() && !fits_all(&process, UID));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     assert!(fits_all(&process, UID));
     drop(link);
 }
@@ -96,7 +96,7 @@ fn a_peer_that_reads_is_not_cut_for_what_others_of_its_user_leave_unread() {
     drop(imports);
     give_back(&link, &process);
     assert!(link.fault().is_none());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// Gives the peer of `link` a right to a port for each of these badges, and takes them back.
@@ -150,7 +150,7 @@ fn rights_that_were_given_back_end_when_the_replies_have_been_read_that_were_unr
         "a later answer is not waited for"
     );
     assert!(back(&link).is_empty());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -178,6 +178,6 @@ fn rights_that_were_given_back_count_as_claims_of_the_user_until_they_end() {
     assert!(!fits_all());
     let refused = gives_back(&link, &process, 2000..3000);
     assert_eq!(refused.unwrap_err().rule, Rule::Introduction);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     assert!(fits_all(), "of a link that has ended and is held");
 }

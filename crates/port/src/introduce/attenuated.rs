@@ -47,7 +47,7 @@ pub(super) fn attenuated(
 mod tests {
     use super::*;
     use crate::descriptors::tests::link;
-    use crate::link_life;
+    use crate::link_end;
     use handfast_proto::rights::Target;
 
     #[test]
@@ -57,6 +57,6 @@ mod tests {
         let handle = notice::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
         let claim = attenuated(&link, &process, handle, (1, Some(0)));
         assert_eq!(claim, Some(Claim::Dead));
-        link_life::end_link(&process, &link);
+        link_end::end_link(&process, &link);
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::introduce::provide;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::notice;
 use crate::redirect;
@@ -48,7 +48,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
     let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
     assert!(matches!(redeemed, Redeemed::Dead | Redeemed::Revoked));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     BETWEEN.set(Some(Box::new(moves_on)));
     let minted = mint(&process, &to, Seal::of(Target::full(port, 5))).unwrap();
     assert_eq!(minted.handle(), word);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     is_alone();
     assert!(unclaimed(&link, &process, word).unwrap().is_none());
     assert!(BETWEEN.take().is_none(), "not given back");
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// Rights would become others of this process's own: in circles, or so many one after the other that a thread's stack is too small.
@@ -139,7 +139,7 @@ fn no_port_moves_to_where_another_has_been_made() {
         let is_vine = port.id == vine.port.id;
         assert_eq!(provides(OF_MOVED, [9; 20]).is_err(), is_vine);
     }
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// A sender that does not wait may try again at once. Each time the rights' exporters would be told of a right, and that it does not
@@ -170,7 +170,7 @@ fn rights_are_not_described_for_a_lane_that_is_full() {
     assert_eq!(told(), before);
     drop((given, right));
     for link in [&exporter, &to] {
-        link_life::end_link(&process, link);
+        link_end::end_link(&process, link);
     }
 }
 
@@ -196,7 +196,7 @@ fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
     let rule = link.fault().map(|fault| fault.rule);
     assert_eq!(link.is_down(), rule.is_some());
     drop((right, thin));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     (is_confirmed, rule)
 }
 

@@ -6,6 +6,7 @@ use crate::again;
 use crate::door::{self, later};
 use crate::give_back;
 use crate::introduce;
+use crate::knock;
 use crate::left_lanes;
 use crate::link::Link;
 use crate::link::inbox;
@@ -13,7 +14,7 @@ use crate::link::inbox::{Unheard, rule_of};
 use crate::links;
 use crate::moving;
 use crate::paths;
-use crate::process::token;
+use crate::process::{Process, token};
 use crate::redirect;
 use crate::relay;
 use crate::unbound;
@@ -183,7 +184,7 @@ impl Keeper {
             | M::PathReady { .. }
             | M::PathRefused { .. }
             | M::PathOver { .. }
-            | M::PathDrop { .. } => paths::take_path_message(process, link, message)?,
+            | M::PathDrop { .. } => hear_of_path(process, link, message)?,
             // The first two were heard where they were read; and a link is made once.
             M::Descriptors(_) | M::Arena(_) | M::Sealed => {}
             M::ProvisionVoid { .. }
@@ -219,7 +220,7 @@ impl Keeper {
             M::DoorWhere { exporter } => door::ask_for_door(process, link, exporter),
             M::DoorAsk { token } => door::show_door(process, link, token),
             M::Door { token } => door::pass_door_on(process, link, token, fd),
-            M::DoorOf { exporter } => door::knock(process, link, exporter, fd),
+            M::DoorOf { exporter } => knock::knock(process, link, exporter, fd),
             M::Arrived {
                 token,
                 port,
@@ -245,4 +246,17 @@ impl Keeper {
 fn fault_of(malformed: Malformed) -> Option<Fault> {
     let rule = rule_of(malformed.kind)?;
     Some(Fault { rule, offset: 0 })
+}
+
+/// A message about return paths. Answers that were to come by one that is over are looked for.
+fn hear_of_path(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: ControlMessage<'_>,
+) -> Result<(), Fault> {
+    paths::take_path_message(process, link, message)?;
+    if matches!(message, ControlMessage::PathOver { .. }) {
+        relay::relay(process);
+    }
+    Ok(())
 }

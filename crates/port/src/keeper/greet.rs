@@ -7,6 +7,7 @@ use crate::give_back;
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
+use crate::link_end;
 use crate::link_life;
 use crate::links;
 use crate::notice;
@@ -293,7 +294,7 @@ impl Keeper {
             return;
         };
         if link_life::welcome(&self.process, &link, port.as_deref()).is_err() {
-            link_life::end_link(&self.process, &link);
+            link_end::end_link(&self.process, &link);
         }
     }
 

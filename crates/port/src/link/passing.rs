@@ -57,6 +57,28 @@ impl Drop for Party {
     }
 }
 
+/// Replier: the request of a forwarder.
+pub(crate) struct Ask {
+    pub(crate) forwarder: Arc<Link>,
+    pub(crate) number: u32,
+    pub(crate) between: Between,
+}
+
+impl Ask {
+    /// There is no way to the caller.
+    pub(crate) fn refuse(&self) {
+        self.forwarder.refuse_path(self.number);
+    }
+}
+
+/// The link between a caller and a forwarder, as the replier is told of it: the forwarder's incarnation, and
+/// the index it has given the link.
+pub(crate) struct Between {
+    pub(crate) forwarder: [u8; 20],
+    pub(crate) index: u32,
+    pub(crate) set: u32,
+}
+
 /// A link's reply rights that are passed on, by us to the peer and by the peer to us.
 #[derive(Default)]
 pub(crate) struct Passing {
@@ -109,6 +131,21 @@ impl Link {
         let dropped = self.parts.passing.lock().parties.drop_those(|_| true);
         self.parts.passing.forgot_parties();
         drop(dropped);
+    }
+}
+
+impl Link {
+    /// Forgets a party of the peer's.
+    pub(crate) fn forget_party(&self, number: u32) {
+        let dropped = self.parts.passing.lock().parties.dropped(number);
+        self.parts.passing.forgot_parties();
+        drop(dropped);
+    }
+
+    /// Replier: tells a forwarder that it gets no path by this number.
+    pub(crate) fn refuse_path(&self, number: u32) {
+        self.forget_party(number);
+        self.say(ControlMessage::PathRefused { number });
     }
 }
 

@@ -3,7 +3,7 @@ use crate::anonymous;
 use crate::configuration::Configuration;
 use crate::descriptors::tests::{link, link_in};
 use crate::lifecycle;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use handfast_layout::link::Side;
 
@@ -24,7 +24,7 @@ fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
     let Ok((_, token)) = depart(&process, &link, &port) else {
         panic!("it cannot be sent");
     };
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     stays(&process, token);
     assert!(!is_leaving(), "its link has ended");
 }
@@ -56,7 +56,7 @@ fn ports_of_one_user_leave_receivers_to_others() {
     assert!(matches!(arrives(&hostile), Right::Lost(_)));
     drop((kept, owns));
     for link in [hostile, other, own] {
-        link_life::end_link(&node, &link);
+        link_end::end_link(&node, &link);
     }
     lifecycle::shutdown(&node);
 }

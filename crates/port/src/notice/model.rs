@@ -2,7 +2,7 @@
 //! receiver asks for a notice when there is no right any more. Whatever the interleaving, the notice comes,
 //! once, and only after the receiver has received both messages.
 //!
-//! The steps are taken from `link_life::end_link`, `rights_ended`, `ask_no_senders`, `Poller::has_heard` and `Notices::take`,
+//! The steps are taken from `link_end::end_link`, `rights_ended`, `ask_no_senders`, `Poller::has_heard` and `Notices::take`,
 //! written out with loom's atomics. The messages are a relaxed word each.
 
 use super::{HAD, ONE};
@@ -54,7 +54,7 @@ impl Notices {
         }
     }
 
-    /// A peer that has left a message is gone: `link_life::end_link`.
+    /// A peer that has left a message is gone: `link_end::end_link`.
     fn end_link(&self, link: usize) {
         self.messages[link].store(1, Relaxed);
         self.deaths.fetch_add(1, Release);

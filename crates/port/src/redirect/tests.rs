@@ -4,7 +4,7 @@ use crate::give_back;
 use crate::introduce::Provided;
 use crate::introduce::provide;
 use crate::link::lanes;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use crate::send::SendRight;
 use handfast_layout::control::kind;
@@ -111,7 +111,7 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     old.imports().arrive(NAME, PORT).unwrap();
     arrived_moved(&old, &process, NAME);
     assert!(is_told());
-    link_life::end_link(&process, &old);
+    link_end::end_link(&process, &old);
 }
 
 #[test]
@@ -203,8 +203,8 @@ fn links_of_a_port_that_has_moved_to_and_fro_are_let_go_of_when_both_have_ended(
             // It is not given back before the links end.
             last = None;
         }
-        link_life::end_link(&process, &one);
-        link_life::end_link(&process, &two);
+        link_end::end_link(&process, &one);
+        link_end::end_link(&process, &two);
         drop(last);
         expect_let_go(&one);
         expect_let_go(&two);
@@ -237,7 +237,7 @@ fn rights_that_move_too_often_on_another_users_word_stay_where_they_are() {
     give_back::give_back(&link, &process);
     let _right = moves(MOVES + 4);
     assert_eq!(stay(), [0; 0], "others may move when those are gone");
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// Moves on the word of this process's own user have no limit.
@@ -254,5 +254,5 @@ fn rights_to_ports_of_the_same_user_follow_every_move() {
         })
         .collect();
     drop(rights);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }

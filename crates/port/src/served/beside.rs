@@ -1,9 +1,9 @@
 //! Rights in messages that are served inside this process: values that pass from caller to server and back on one
 //! thread. A call says how deep it is in the thread's calls, and that is all when there are no rights.
 
-use super::local::Room;
-use crate::adopt::own_of;
+use super::calls::Room;
 use crate::error::{Gone, Misuse, RightError, SendError};
+use crate::imported::own_of;
 use crate::port::Port;
 use crate::process::Process;
 use crate::right::Right;

@@ -1,7 +1,7 @@
 use super::*;
 use crate::descriptors::tests::{link, link_of};
 use crate::link::held::Held;
-use crate::link_life;
+use crate::link_end;
 use crate::links;
 use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
@@ -39,7 +39,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     assert!(links::hold(&process, &link).is_none() && !link.is_down());
     link.life.usage.stays();
     assert!(links::hold(&process, &link).is_some());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     })));
     drop(last);
     assert!(!leave(&process, &link) && !link.life.usage.is_left());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -67,14 +67,14 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     drop(last);
     assert_eq!(told(&peer), kind::FREE);
     assert!(!link.is_down() && hear_unused(&process, &link) && link.is_down());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
 fn nothing_is_left_of_a_link_that_has_ended_once_nobody_holds_it() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
     let left = Arc::downgrade(&link);
     let is_listed = || links::ended(&process).iter().any(|link| link.ptr_eq(&left));
     assert!(is_listed());
@@ -112,7 +112,7 @@ fn links_that_a_user_leaves_unanswered_end_when_there_are_too_many() {
     let left = are_there(&made).into_iter().filter(|is_there| *is_there);
     assert_eq!(left.count() + usize::from(!link.is_down()), UNANSWERED_MAX);
     for (process, link, _) in made.iter().chain([&(process, link, _peer)]) {
-        link_life::end_link(process, link);
+        link_end::end_link(process, link);
     }
 }
 
@@ -137,7 +137,7 @@ fn unused_is_said_at_most_ten_times_a_second_whatever_the_peer_answers() {
     }
     let most = 1 + start.elapsed().as_millis() / 100;
     assert!((1..=most).contains(&count), "{count}, {most} at most");
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// An acceptor says it twice at most: when its own last use ends while it says `used`.
@@ -152,5 +152,5 @@ fn a_free_that_answers_no_unused_is_passed_over() {
     drop(Held::new(&link));
     assert!(!leave(&process, &link) && link.life.usage.is_left());
     assert!(is_heard() && is_heard() && !is_heard());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }

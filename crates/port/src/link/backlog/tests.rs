@@ -1,6 +1,7 @@
 use super::*;
 use crate::anonymous;
 use crate::descriptors::tests::link_as;
+use crate::link_end;
 use crate::link_life;
 use crate::links;
 use handfast_layout::control::CONTROL_BYTES_MAX;
@@ -38,7 +39,7 @@ fn a_port_that_is_dropped_before_the_welcome_is_told_of_after_it() {
         let closed = ControlMessage::Closed { has_moved, port }.encode();
         while next(&peer).expect("the port's end is not told") != *closed {}
     }
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -56,5 +57,5 @@ fn nothing_is_sent_before_the_welcome() {
     for said in [ControlMessage::Sealed, ring] {
         assert_eq!(next(&peer).as_deref(), Some(&*said.encode()));
     }
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }

@@ -5,7 +5,7 @@ use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::link::hearing::Hearing;
-use crate::link_life;
+use crate::link_end;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -64,7 +64,7 @@ fn lanes_go_to_receivers_in_the_order_in_which_they_were_asked_for() {
     assert!(link.is_leaving(lane));
     link.hear_lane_back(lane as u8).unwrap();
     assert_eq!((link.lane(0), link.lane(2)), (None, Some(lane)));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn threads_that_are_apart_share_lanes_with_no_others() {
     assert_eq!(link.lane(0), None);
     apart(&|| assert_eq!(link.lane(0), Some(lane)));
     apart(&|| assert_eq!(link.lane(0), Some(lane), "of the same kind"));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn who_posts_to_a_lane_that_others_wait_for_gives_it_away_when_nothing_is_under_
     link.hear_lane_back(lane as u8).unwrap();
     rights[1].try_send(b"").unwrap();
     assert_eq!(link.position(lane), 3);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn who_posts_to_a_lane_that_others_have_waited_for_long_waits_for_what_is_under_
     // Not for ever.
     rights[0].send(b"").unwrap();
     assert_eq!((link.position(lane), link.is_leaving(lane)), (2, false));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
     assert_eq!(link.position(lane), 1);
     assert!(link.hear_lane_back(lane as u8).is_err(), "twice");
     assert!(link.hear_lane_back(LANES as u8).is_err());
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 impl LaneMap {
@@ -199,7 +199,7 @@ fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_reme
     assert_eq!(gives(), once, "in another");
     link.map.passes_no_more(0);
     assert_eq!(gives(), again);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// As the receiver: takes what is in a lane.
@@ -234,7 +234,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }
 
 /// Each such claim took a lane for a receiver that its port's process need not have: with sixteen of them no call went there any
@@ -249,5 +249,5 @@ fn a_claim_on_another_users_word_takes_no_lane_where_one_is_in_use() {
     }
     let used = (0..LANES).filter(|lane| link.map.receiver_of(*lane).is_some());
     assert_eq!(used.count(), 1);
-    link_life::end_link(&process, &link);
+    link_end::end_link(&process, &link);
 }

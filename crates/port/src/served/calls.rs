@@ -1,130 +1,15 @@
 //! Calls of a served port by threads of its own process, which serve themselves.
 
 use super::beside::{self, Inside, Next};
-use super::{HOPS_MAX, Incoming, Serve};
+use super::{HOPS_MAX, Incoming};
 use crate::error::{DomainError, Gone, Misuse, SendError};
+use crate::local::Shortcut;
 use crate::message::Message;
-use crate::own::OwnRight;
-use crate::port::Port;
-use crate::process::Process;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::cell::Cell;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use handfast_layout::{MESSAGE_BYTES_MAX, counters};
-use handfast_proto::timers::Timer;
-use handfast_sys::deadline;
-use handfast_sys::lock::thread_number;
-use std::sync::Arc;
-
-/// Threads that count each in a place of its own; others share those by a locked addition.
-const CELLS: usize = 64;
-
-/// The part of a served port that callers in this process use.
-pub(crate) struct Local {
-    pub(super) by: Arc<dyn Serve>,
-    cells: Box<[Count; CELLS]>,
-    /// The number of these calls that is in the counters. Under the poller's lock.
-    published: AtomicU64,
-    /// There is something in them that the keeper is to publish, and knows of.
-    is_due: AtomicBool,
-}
-
-/// Calls of one thread, or of the threads that have no place of their own.
-#[derive(Default)]
-#[repr(align(64))]
-struct Count {
-    own: AtomicU64,
-    others: AtomicU64,
-}
-
-/// The way of a right to a port served here.
-pub(crate) struct Shortcut {
-    own: OwnRight,
-    local: Arc<Local>,
-}
-
-impl Local {
-    /// Nothing has been called yet.
-    pub(super) fn new(by: Arc<dyn Serve>) -> Self {
-        Self {
-            by,
-            cells: Box::new(core::array::from_fn(|_| Count::default())),
-            published: AtomicU64::new(0),
-            is_due: AtomicBool::new(false),
-        }
-    }
-
-    #[inline]
-    fn count(&self, process: &Process) {
-        let number = thread_number() as usize;
-        match self.cells.get(number) {
-            Some(count) => {
-                // Relaxed, both: this thread's alone.
-                let calls = count.own.load(Ordering::Relaxed);
-                count.own.store(calls + 1, Ordering::Relaxed);
-            }
-            None => {
-                // Relaxed: a count.
-                self.cells[number % CELLS]
-                    .others
-                    .fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        // Relaxed: a hint; it changes twenty times a second at most.
-        if !self.is_due.load(Ordering::Relaxed) {
-            self.publish_soon(process);
-        }
-    }
-
-    #[cold]
-    fn publish_soon(&self, process: &Process) {
-        let _shield = deadline::shield();
-        // Relaxed: as above; the keeper finds what was counted until its timer fires.
-        self.is_due.store(true, Ordering::Relaxed);
-        process.schedule(Timer::DomainCalls);
-    }
-
-    /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
-    pub(crate) fn publish(&self, port: &Port) {
-        let Some(poller) = port.at.try_lock() else {
-            return port.process.schedule(Timer::DomainCalls);
-        };
-        // Relaxed, all: counts.
-        let of = |count: &Count| {
-            count.own.load(Ordering::Relaxed) + count.others.load(Ordering::Relaxed)
-        };
-        let total: u64 = self.cells.iter().map(of).sum();
-        let new = total - self.published.swap(total, Ordering::Relaxed);
-        let calls = counters::port_word(port.receiver, counters::CALLS);
-        port.process.counting.tally.add(calls, new);
-        port.at.leave(poller);
-        // Once more after the mark is taken away: a call that has found it there may have been counted since.
-        if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
-            port.process.schedule(Timer::DomainCalls);
-        }
-    }
-}
-
-impl Shortcut {
-    /// Where there is one from this right.
-    pub(crate) fn of(own: &OwnRight) -> Option<Box<Self>> {
-        let local = own.port().served.get()?.clone();
-        let own = own.clone();
-        Some(Box::new(Self { own, local }))
-    }
-
-    pub(crate) fn again(&self) -> Box<Self> {
-        Box::new(Self {
-            own: self.own.clone(),
-            local: self.local.clone(),
-        })
-    }
-
-    pub(crate) const fn own(&self) -> &OwnRight {
-        &self.own
-    }
-}
+use core::sync::atomic::Ordering;
+use handfast_layout::MESSAGE_BYTES_MAX;
 
 impl SendRight {
     /// Calls what serves the port here, on this thread.

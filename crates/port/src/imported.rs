@@ -1,0 +1,106 @@
+//! Rights by names that both processes of a link know: to ports of the peer, and to those of this process.
+
+use crate::error::RightError;
+use crate::introduce::{self, Named};
+use crate::link::Link;
+use crate::own::OwnRight;
+use crate::ports;
+use crate::process::Process;
+use crate::redirect;
+use crate::right::Right;
+use crate::send::SendRight;
+use crate::vine;
+use handfast_proto::rights::{Handle, Target};
+use handfast_ring::{Fault, Rule};
+use std::sync::Arc;
+
+/// A right to a port of the peer.
+pub(crate) fn import(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (handle, port): (Handle, u32),
+) -> Result<SendRight, Fault> {
+    arrive(link, (handle, port))?;
+    Ok(imported(process, link, (handle, port)))
+}
+
+#[inline(always)]
+pub(crate) fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
+    link.arrive(handle, port)
+        .map_err(|_| Rule::RightHandle.broken())
+}
+
+#[inline(always)]
+pub(crate) fn imported(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (handle, port): (Handle, u32),
+) -> SendRight {
+    if link.rights.redirects.has_any() {
+        redirect::arrived_moved(link, process, handle);
+    }
+    SendRight::usual(process, link.clone(), (handle, port))
+}
+
+/// A right to a port of this process, which the peer has.
+pub(crate) fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result<Right, Fault> {
+    loop {
+        let revocations = process.revocations.number();
+        // A message that names it knows it: no wait.
+        let target = match introduce::named(link, process, handle, 0) {
+            Named::To(target) => target,
+            Named::Dead | Named::Revoked => return Ok(Right::Dead),
+            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+                return Err(Rule::RightHandle.broken());
+            }
+        };
+        // Looked up again as often as this process revokes something meanwhile.
+        if let Some(right) = to_target(process, target, revocations) {
+            return Ok(right);
+        }
+    }
+}
+
+/// A right to a port of this process that has gone by a link of it with itself. The name it has there is given back.
+#[inline(never)]
+pub(crate) fn own_around(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    handle: Handle,
+) -> Result<Right, Fault> {
+    let right = match link.twin() {
+        Some(twin) => own(process, &twin, handle),
+        None => Ok(Right::Dead),
+    };
+    link.dropped(handle, 0);
+    right
+}
+
+/// The right that a right of this process by a link of it with itself stands for. Waits a while for the port's
+/// word, if that is still to come.
+pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, RightError> {
+    let handle = right
+        .origin()
+        .handle_at_home(right.handle(), right.link())?;
+    let twin = right.link().twin().ok_or(RightError::Dead)?;
+    own(process, &twin, handle).map_err(|_| RightError::Dead)
+}
+
+/// A right of this process to a target of its own, which was good when it had revoked `revocations` rights.
+/// `None`: the process has revoked another since, perhaps this one.
+pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
+    let vine = vine::of(process)
+        .get()
+        .filter(|vine| vine.port.id == target.port);
+    Some(match ports::by_id(process, target.port) {
+        // The right behind the vine's port comes home.
+        Some(_) if vine.is_some() => vine
+            .and_then(|vine| vine.target(target.badge))
+            .map_or(Right::Dead, |right| Right::Send((*right).clone())),
+        Some(port) => {
+            let home = OwnRight::home(port, target, revocations);
+            return home.map(Right::Own);
+        }
+        None => Right::Dead,
+    })
+}

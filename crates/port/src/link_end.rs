@@ -1,0 +1,67 @@
+//! The end of a link, in all tables of its node.
+
+use crate::again;
+use crate::door;
+use crate::introduce::ends;
+use crate::lending;
+use crate::link::Link;
+use crate::link::inbox;
+use crate::link_life::take_out;
+use crate::links;
+use crate::moving;
+use crate::notice;
+use crate::paths;
+use crate::ports;
+use crate::process::Process;
+use crate::relay;
+use core::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Ends a link and forgets it. Threads that still hold it see it down.
+pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
+    link.take_down();
+    let mut links = links::list(process);
+    let found = links
+        .iter_mut()
+        .find(|entry| entry.as_ref().is_some_and(|entry| Arc::ptr_eq(entry, link)));
+    let Some(entry) = found else { return };
+    *entry = None;
+    let mut ended = links::ended(process);
+    ended.retain(|link| link.strong_count() > 0);
+    ended.push(Arc::downgrade(link));
+    drop((ended, links));
+    if link.is_cut() {
+        inbox::close_unclaimed(link);
+    } else {
+        let ports = ports::those(process, |_| true);
+        ports.iter().for_each(|port| port.keep_rung(link));
+    }
+    take_out(process, link);
+    link.rights.releases.owed.lock().end();
+    link.rights.releases.back.lock().end();
+    link.end_backlog();
+    // Rights of these names may have become rights of other links that are gone, and those lead back here.
+    let unused = link.imports().end();
+    link.drop_moved(unused.into_iter());
+    crate::guest::tell!(
+        debug,
+        pid = link.peer.pid,
+        uid = link.peer.uid,
+        "link ended"
+    );
+    // Relaxed: others may end meanwhile, which makes it earlier than it is.
+    link.life
+        .ends_at(process.deaths.load(Ordering::Relaxed).wrapping_add(1));
+    // Release: pairs with the Acquire of a receiver that clears out dead lanes.
+    process.deaths.fetch_add(1, Ordering::Release);
+    // After that: a receiver looks for the messages of the dead before it is told.
+    notice::end_exports(link, |port| ports::by_id(process, port));
+    lending::end_loans(link);
+    ends::end_introductions(process, link);
+    door::end_questions(process, link);
+    moving::end_moves(process, link);
+    again::end_kept(process, link);
+    paths::end_paths(process, link);
+    relay::relay(process);
+    ports::rouse_all(process);
+}
