@@ -17,9 +17,10 @@ use crate::message::Message;
 use crate::message::Whom;
 use crate::moving::{is_unread, refuse, settle_in, take_here};
 use crate::process::Process;
+use crate::redirect;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
-use crate::right::Right;
+use crate::right::{Right, adopt_one};
 use crate::send::{Origin, SendRight, going};
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
@@ -39,28 +40,8 @@ pub(crate) fn adopt(
     message: &mut Message,
     whom: Whom<'_>,
 ) -> Result<bool, Fault> {
-    adopt_here(process, link, message, whom)
-}
-
-/// As [`adopt`]; in line, for one right to a port of the sender's.
-#[inline(always)]
-pub(crate) fn adopt_here(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    message: &mut Message,
-    whom: Whom<'_>,
-) -> Result<bool, Fault> {
-    message.clear();
-    if let Some((units, rights)) = message.units_and_rights()
-        && let [unit] = units
-        && let Some(named) = Part::of_sender(unit)
-        && !link.is_loop()
-    {
-        arrive(link, named)?;
-        if rights.capacity() == 0 {
-            *rights = Vec::with_capacity(1);
-        }
-        rights.push(Right::Send(imported(process, link, named)));
+    let moved = |name| redirect::arrived_moved(link, process, name);
+    if adopt_one(process, link, message, moved)? {
         return Ok(true);
     }
     adopt_rest(process, link, message, whom)

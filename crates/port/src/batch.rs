@@ -6,6 +6,7 @@
 use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
 use crate::options::Waiting;
+use crate::poller::Gathers;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
 use crate::request::Seal;
@@ -80,9 +81,10 @@ impl Batch {
         self.seal = Seal::NONE;
         self.peer = None;
     }
+}
 
-    /// Makes it the batch of one message.
-    pub(crate) fn start(&mut self, message: Message, (peer, seal): (Peer, Seal)) {
+impl Gathers for Batch {
+    fn start(&mut self, message: Message, (peer, seal): (Peer, Seal)) {
         self.messages.resize_with(BATCH_MESSAGES_MAX, Message::new);
         self.messages[0] = message;
         self.len = 1;
@@ -90,13 +92,11 @@ impl Batch {
         self.seal = seal;
     }
 
-    /// The places for more messages, each with a buffer.
-    pub(crate) fn places(&mut self) -> &mut [Message] {
+    fn places(&mut self) -> &mut [Message] {
         &mut self.messages[self.len..]
     }
 
-    /// Notes that `count` more places have been filled.
-    pub(crate) const fn add(&mut self, count: usize) {
+    fn add(&mut self, count: usize) {
         self.len += count;
     }
 }

@@ -1,8 +1,9 @@
 //! Rights by names that both processes of a link know: to ports of the peer, and to those of this process.
 
 use crate::error::RightError;
-use crate::introduce::{self, Named};
+use crate::introduce;
 use crate::link::Link;
+use crate::link::introductions::Named;
 use crate::own::OwnRight;
 use crate::ports;
 use crate::process::Process;

@@ -2,7 +2,7 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::Link;
-use crate::link::introductions::CLAIMS_STEP;
+use crate::link::introductions::{CLAIMS_STEP, Named};
 use crate::links;
 use crate::notice;
 use crate::notice::end_right;
@@ -29,12 +29,10 @@ pub(crate) mod provide;
 mod attenuated;
 mod claim;
 pub(crate) mod ends;
-mod patience;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use claim::{claim, claim_by, claim_freely, mint};
-pub(crate) use patience::Patience;
 
 /// How long a claim waits for its provision. A peer that lets it wait longer has not been provided with the
 /// right.
@@ -43,42 +41,10 @@ const CLAIM_NS: u64 = 1_000_000_000;
 const CLAIM_MOVED_NS: u64 = 60_000_000_000;
 /// The bit of a number that says so.
 pub(crate) const OF_MOVED: u64 = 1 << 63;
-/// How long a message waits for the claim of the right it names, which was posted before, to another
-/// lane of the same receiver.
-pub(crate) const UNCLAIMED_NS: u64 = 200_000_000;
-
-/// The meaning of a message's word for a right.
-pub(crate) enum Named {
-    To(Target),
-    /// A port that has ended, or a right that was never provided.
-    Dead,
-    /// A right that was revoked.
-    Revoked,
-    /// The peer's right as the old home of this port.
-    Trail(u32),
-    /// The right is not known yet: the claimed right has not been provided. Messages wait until then.
-    NotYet(u64),
-    /// The right has not been claimed yet.
-    Unclaimed,
-    /// A name that no honest peer uses.
-    Unknown,
-}
-
-impl From<Option<Meaning>> for Named {
-    fn from(meaning: Option<Meaning>) -> Self {
-        match meaning {
-            Some(Meaning::To(target)) => Self::To(target),
-            Some(Meaning::Revoked) => Self::Revoked,
-            Some(Meaning::Trail(port)) => Self::Trail(port),
-            None => Self::Unknown,
-        }
-    }
-}
-
 /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
 pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Named {
     if is_handle(word) {
-        return link.exports().resolve(word).into();
+        return Named::of_handle(link, word);
     }
     if word == 0 {
         return Named::Unknown;

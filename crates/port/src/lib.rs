@@ -97,6 +97,7 @@ pub mod notify;
 mod options;
 mod pool;
 mod process;
+mod protocols;
 mod quotas;
 mod rank;
 pub mod rendezvous;

@@ -14,6 +14,7 @@ use crate::moving;
 use crate::paths;
 use crate::ports;
 use crate::process::Process;
+use crate::protocols;
 use crate::rank;
 use crate::redirect;
 use crate::relay;
@@ -97,7 +98,7 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     group::begin(&node)?;
     // Lower modules call these of higher ones.
     vine::of(&node).serve_by(forwarder::serve);
-    ports::clear_by(&node, unbound::refuse_for);
+    ports::serve_by(&node, unbound::refuse_for, &protocols::All);
     links::end_by(&node, link_end::end_link);
     {
         let mut nodes = Locks::own().nodes.lock();

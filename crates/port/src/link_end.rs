@@ -34,7 +34,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
         inbox::close_unclaimed(link);
     } else {
         let ports = ports::those(process, |_| true);
-        ports.iter().for_each(|port| port.keep_rung(link));
+        ports.iter().for_each(|port| ports::keep_rung(port, link));
     }
     take_out(process, link);
     link.rights.releases.owed.lock().end();

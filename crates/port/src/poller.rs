@@ -10,22 +10,25 @@ mod bells;
 mod clearing;
 mod gather;
 mod in_turn;
+mod patience;
 mod pinned;
+mod protocols;
 mod said;
 mod through;
 mod upkeep;
 mod waiting;
 
-use crate::adopt::adopt_here;
-use crate::introduce::Patience;
+use crate::link::Link;
 use crate::link::group::Group;
+use crate::link::introductions::Named;
 use crate::message::Message;
-use crate::message::Whom;
 use crate::notice::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request, Seal};
+use crate::right::adopt_one;
 use bells::Foreigners;
 use clearing::Clearing;
+pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
@@ -34,7 +37,9 @@ use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::cpu;
 use handfast_wait::{FIRST_LOOKS, Waiter};
 use lane::{Lane, wake_for_room};
+use patience::Patience;
 use pinned::Pinned;
+pub(crate) use protocols::{InLane, Protocols};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
@@ -62,6 +67,7 @@ pub(crate) struct Poller {
     /// Index that messages name.
     port: u32,
     process: Arc<Process>,
+    protocols: &'static dyn Protocols,
     notices: Arc<Notices>,
     members_due: Arc<MembersDue>,
     groups: Arc<[Arc<Group>]>,
@@ -129,7 +135,7 @@ fn places(cpus: u32) -> usize {
 impl Poller {
     pub(crate) fn new(
         (receiver, port): (u32, u32),
-        process: Arc<Process>,
+        (process, protocols): (Arc<Process>, &'static dyn Protocols),
         (notices, members_due): (Arc<Notices>, Arc<MembersDue>),
         waiter: Waiter,
     ) -> Self {
@@ -138,6 +144,7 @@ impl Poller {
             receiver,
             port,
             process,
+            protocols,
             notices,
             members_due,
             groups: Arc::default(),
@@ -272,6 +279,14 @@ impl Poller {
         notice.map(|(notice, port)| Request::notify(notice, port))
     }
 
+    /// The right that the peer of a link names by `word`, at this receiver where it is that late.
+    fn named(&self, link: &Arc<Link>, word: u32, now_ns: u64) -> Named {
+        match is_handle(word) {
+            true => Named::of_handle(link, word),
+            false => self.protocols.claimed(link, &self.process, word, now_ns),
+        }
+    }
+
     /// Whether there is a notice that [`Self::take_notice`] would find.
     fn has_notice(&self) -> bool {
         let has_heard = |links| self.has_heard(links);
@@ -319,7 +334,13 @@ impl Poller {
             Ok(len_bytes) => {
                 if header.units > 0 {
                     let (process, message) = (&self.process, &mut self.spare);
-                    if let Err(fault) = adopt_here(process, &lane.link, message, Whom::Receiver) {
+                    let moved = |name| self.protocols.arrived_moved(process, &lane.link, name);
+                    let adopted = match adopt_one(process, &lane.link, message, moved) {
+                        Ok(true) => Ok(()),
+                        Ok(false) => self.protocols.adopt(process, &lane.link, message),
+                        Err(fault) => Err(fault),
+                    };
+                    if let Err(fault) = adopted {
                         return self.poison(key, fault);
                     }
                 }

@@ -1,17 +1,14 @@
 //! A bound port.
 
-use crate::link::Link;
-use crate::link::hearing::Hearing;
 use crate::local::Local;
 use crate::notice::Notices;
-use crate::ports;
+use crate::poller::Protocols;
 use crate::process::Process;
-use crate::receiver::{LEFT_MAX, Receiver};
+use crate::receiver::Receiver;
 use crate::request::Seal;
 use crate::send::SendRight;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicBool;
-use handfast_channel::bell;
 use handfast_proto::rights::Handle;
 use handfast_wait::Waiter;
 use std::sync::{Arc, OnceLock};
@@ -67,11 +64,16 @@ impl Port {
         process: Arc<Process>,
         (receiver, generation): (u32, u32),
         name: &str,
-        waiter: Waiter,
+        (waiter, protocols): (Waiter, &'static dyn Protocols),
     ) -> Self {
         let id = receiver | generation << 8;
         let notices = Arc::new(Notices::default());
-        let at = Receiver::new(process.clone(), (receiver, id), notices.clone(), waiter);
+        let at = Receiver::new(
+            (process.clone(), protocols),
+            (receiver, id),
+            notices.clone(),
+            waiter,
+        );
         Self {
             at: Arc::new(at),
             receiver,
@@ -105,40 +107,6 @@ impl Port {
             served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             is_vine: AtomicBool::new(false),
-        }
-    }
-
-    /// A link has ended: keeps it for the poller if it has rung for this port since the last look.
-    pub(crate) fn keep_rung(&self, link: &Arc<Link>) {
-        if !bell::link_rang(&link.region, link.calls.other(), self.receiver) {
-            return;
-        }
-        let mut left = self.at.left.lock();
-        // The oldest link of the user that has most of them, so that no user makes room at the expense of
-        // others.
-        let of_user = |uid| left.iter().filter(|link| link.peer.uid == uid).count();
-        let most = left
-            .iter()
-            .map(|link| (of_user(link.peer.uid), link.peer.uid))
-            .max();
-        let is_its = |link: &Hearing| most.is_some_and(|(_, uid)| link.peer.uid == uid);
-        let oldest = (left.len() == LEFT_MAX).then(|| left.iter().position(is_its));
-        let oldest = oldest.flatten().map(|oldest| left.remove(oldest));
-        left.push(Hearing::new(link));
-        drop(left);
-        if let Some(oldest) = oldest {
-            crate::guest::tell!(
-                warn,
-                name = self.name,
-                pid = oldest.peer.pid,
-                "messages that nobody received are lost with their link"
-            );
-        }
-        // The port may have been dropped since it was found; the dropping thread looks here after the port is
-        // out of the list.
-        let there = ports::at(&self.process, self.receiver);
-        if there.is_none_or(|there| there.id != self.id) {
-            drop(self.at.take_rung());
         }
     }
 }

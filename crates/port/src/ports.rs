@@ -1,14 +1,18 @@
 //! The ports of a process, each at a receiver of its own.
 
 use crate::error::{Exhausted, Resource};
+use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Reserved;
+use crate::link::hearing::Hearing;
+use crate::poller::Protocols;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
-use crate::receiver::waits;
+use crate::receiver::{LEFT_MAX, waits};
 use crate::tables::{Table, Which};
 use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_channel::bell::link_rang;
 use handfast_layout::bell;
 use handfast_layout::part::{IS_MEMBER, is_member, receiver_of};
 use handfast_proto::rights::Map;
@@ -31,7 +35,13 @@ struct Ports {
     /// The number of the last port that shares a receiver; and all of them.
     last_member: AtomicU32,
     members: RwLock<Members, rank::Members>,
-    clear: OnceLock<Clear>,
+    upper: OnceLock<Upper>,
+}
+
+/// The protocols above ports: set when a node starts.
+struct Upper {
+    clear: Clear,
+    protocols: &'static dyn Protocols,
 }
 
 /// Refuses what waits for a receiver without a port; the caller holds the lock of [`binding`].
@@ -102,30 +112,32 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
-/// A node starts: how a receiver is cleared of what was sent to its last port. A new port is empty.
-pub(crate) fn clear_by(process: &Process, clear: Clear) {
-    let _ = of(process).clear.set(clear);
+/// A node starts: how a receiver is cleared of what was sent to its last port, since a new port is empty, and the protocols of its
+/// pollers.
+pub(crate) fn serve_by(process: &Process, clear: Clear, protocols: &'static dyn Protocols) {
+    let _ = of(process).upper.set(Upper { clear, protocols });
 }
 
 /// Makes a port with a free receiver.
 pub(crate) fn add(
     process: &Arc<Process>,
-    make: impl FnOnce(u32, u32) -> Arc<Port>,
+    make: impl FnOnce((u32, u32), &'static dyn Protocols) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     crate::guest::later(|| bind_port(process, make))
 }
 
 fn bind_port(
     process: &Arc<Process>,
-    make: impl FnOnce(u32, u32) -> Arc<Port>,
+    make: impl FnOnce((u32, u32), &'static dyn Protocols) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     let _binding = binding(process);
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    if let (Some(clear), Some(receiver)) = (of(process).clear.get(), free) {
-        clear(process, receiver);
-    }
+    let Some(upper) = of(process).upper.get() else {
+        unreachable!("a node starts with them");
+    };
+    free.inspect(|receiver| (upper.clear)(process, *receiver));
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {
@@ -138,7 +150,8 @@ fn bind_port(
     if receiver == ports.len() {
         ports.push(None);
     }
-    let port = make(receiver as u32, next_generation(process));
+    let id = (receiver as u32, next_generation(process));
+    let port = make(id, upper.protocols);
     ports[receiver] = Some(port.clone());
     Ok(port)
 }
@@ -264,4 +277,38 @@ pub(crate) fn is_native(process: &Process, port: u32) -> bool {
 pub(crate) fn is_vine(process: &Process, port: u32) -> bool {
     // Relaxed: set before any right to the port was given.
     by_id(process, port).is_some_and(|port| port.is_vine.load(Ordering::Relaxed))
+}
+
+/// A link has ended: keeps it for the poller if it has rung for this port since the last look.
+pub(crate) fn keep_rung(port: &Port, link: &Arc<Link>) {
+    if !link_rang(&link.region, link.calls.other(), port.receiver) {
+        return;
+    }
+    let mut left = port.at.left.lock();
+    // The oldest link of the user that has most of them, so that no user makes room at the expense of
+    // others.
+    let of_user = |uid| left.iter().filter(|link| link.peer.uid == uid).count();
+    let most = left
+        .iter()
+        .map(|link| (of_user(link.peer.uid), link.peer.uid))
+        .max();
+    let is_its = |link: &Hearing| most.is_some_and(|(_, uid)| link.peer.uid == uid);
+    let oldest = (left.len() == LEFT_MAX).then(|| left.iter().position(is_its));
+    let oldest = oldest.flatten().map(|oldest| left.remove(oldest));
+    left.push(Hearing::new(link));
+    drop(left);
+    if let Some(oldest) = oldest {
+        crate::guest::tell!(
+            warn,
+            name = port.name,
+            pid = oldest.peer.pid,
+            "messages that nobody received are lost with their link"
+        );
+    }
+    // The port may have been dropped since it was found; the dropping thread looks here after the port is
+    // out of the list.
+    let there = at(&port.process, port.receiver);
+    if there.is_none_or(|there| there.id != port.id) {
+        drop(port.at.take_rung());
+    }
 }

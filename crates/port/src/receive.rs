@@ -63,10 +63,9 @@ fn make(
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
     let (strategy, cap) = process.configuration.resolve(options);
-    let port = ports::add(process, |receiver, generation| {
+    let port = ports::add(process, |id, protocols| {
         let waiter = Waiter::new(strategy, cap);
-        let id = (receiver, generation);
-        Arc::new(Port::new(process.clone(), id, name, waiter))
+        Arc::new(Port::new(process.clone(), id, name, (waiter, protocols)))
     });
     if port.is_err()
         && let Some(bound) = &bound

@@ -1,7 +1,8 @@
 //! The exporter's half of [`attenuate`](crate::SendRight::attenuate): the peer makes a right of one that it has.
 
-use super::{Named, named};
+use super::named;
 use crate::link::Link;
+use crate::link::introductions::Named;
 use crate::notice;
 use crate::ports;
 use crate::process::Process;

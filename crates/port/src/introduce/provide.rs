@@ -1,10 +1,11 @@
 //! Providing: the introducer says to the exporter which right another process may claim.
 
 use super::attenuated::attenuated;
-use super::{CLAIM_MOVED_NS, CLAIM_NS, Named, OF_MOVED, UNHEARD_MAX};
+use super::{CLAIM_MOVED_NS, CLAIM_NS, OF_MOVED, UNHEARD_MAX};
 use crate::introduce;
 use crate::introduce::ends;
 use crate::link::Link;
+use crate::link::introductions::Named;
 use crate::links;
 use crate::notice;
 use crate::port::Port;

@@ -5,6 +5,7 @@ use crate::rank;
 use crate::users::Charge;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::Claims;
+use handfast_proto::rights::{Handle, Meaning, Target};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -34,6 +35,41 @@ impl Introductions {
             redeeming: Mutex::default(),
             unheard: Mutex::default(),
         }
+    }
+}
+
+/// The meaning of a message's word for a right.
+pub(crate) enum Named {
+    To(Target),
+    /// A port that has ended, or a right that was never provided.
+    Dead,
+    /// A right that was revoked.
+    Revoked,
+    /// The peer's right as the old home of this port.
+    Trail(u32),
+    /// The right is not known yet: the claimed right has not been provided. Messages wait until then.
+    NotYet(u64),
+    /// The right has not been claimed yet.
+    Unclaimed,
+    /// A name that no honest peer uses.
+    Unknown,
+}
+
+impl From<Option<Meaning>> for Named {
+    fn from(meaning: Option<Meaning>) -> Self {
+        match meaning {
+            Some(Meaning::To(target)) => Self::To(target),
+            Some(Meaning::Revoked) => Self::Revoked,
+            Some(Meaning::Trail(port)) => Self::Trail(port),
+            None => Self::Unknown,
+        }
+    }
+}
+
+impl Named {
+    /// The right that the peer names by a handle.
+    pub(crate) fn of_handle(link: &Link, handle: Handle) -> Self {
+        link.exports().resolve(handle).into()
     }
 }
 

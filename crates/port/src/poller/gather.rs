@@ -1,17 +1,29 @@
 //! Taking many messages of a lane at once.
 
 use super::{Poller, wake_for_room};
-use crate::batch::Batch;
 use crate::message::Message;
-use crate::request::Request;
+use crate::request::{Request, Seal};
 use handfast_layout::link::Kind;
 use handfast_ring::lane::Unusual;
+use handfast_sys::socket::Peer;
+
+/// Messages that are taken at once ([`Batch`](crate::Batch)).
+pub(crate) trait Gathers {
+    /// The first one, and its sender.
+    fn start(&mut self, message: Message, sender: (Peer, Seal));
+
+    /// Buffers for the next ones.
+    fn places(&mut self) -> &mut [Message];
+
+    /// So many of them are filled.
+    fn add(&mut self, count: usize);
+}
 
 impl Poller {
     /// Puts the message just received into the batch, and the one-way messages that follow it in its lane,
     /// until there are no more, the batch is full, or a message comes that is returned: a call, or one with
     /// rights or through another right.
-    pub(crate) fn gather(&mut self, first: Request, batch: &mut Batch) -> Option<Request> {
+    pub(crate) fn gather(&mut self, first: Request, batch: &mut impl Gathers) -> Option<Request> {
         if !first.is_plain() {
             return Some(first);
         }

@@ -1,12 +1,10 @@
 //! Introductions at a receiver: statements about them in its lanes, and messages that wait for the rights they
 //! name.
 
+use super::patience::UNCLAIMED_NS;
 use super::{Poller, wake_for_room};
-use crate::introduce;
-use crate::introduce::provide;
-use crate::introduce::{Named, UNCLAIMED_NS};
 use crate::link::Link;
-use crate::moving::home;
+use crate::link::introductions::Named;
 use crate::process::Process;
 use crate::request::Request;
 use handfast_layout::lane_control::LaneControl;
@@ -36,7 +34,7 @@ impl Poller {
         }
         let now_ns = self.patience.look();
         let link = self.lanes[key].as_ref()?.link.clone();
-        let named = introduce::named(&link, &self.process, word, now_ns);
+        let named = self.named(&link, word, now_ns);
         let until_ns = match named {
             // The claim itself ends that.
             Named::NotYet(until_ns) => Some(until_ns),
@@ -85,7 +83,7 @@ impl Poller {
 
     /// The right that `word` stands for there, if that is a right to this port.
     pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
-        match introduce::named(link, &self.process, word, 0) {
+        match self.named(link, word, 0) {
             Named::To(target) if target.port == self.port => Some(target),
             _ => None,
         }
@@ -96,12 +94,8 @@ impl Poller {
         let now_ns = self.patience.look();
         let lane = self.lanes[key].as_mut()?;
         if let Some(LaneControl::Mark { lanes, number }) = LaneControl::parse(self.spare.bytes()) {
-            let mark = home::marked(
-                &(lane.link),
-                &self.process,
-                (header, self.port),
-                (lanes, number),
-            );
+            let said = (&*lane.link, header, self.port);
+            let mark = (self.protocols).marked(&self.process, said, (lanes, number));
             if lane.consumer.publish_due(&lane.link.region) {
                 wake_for_room(&lane.link, lane.consumer.place());
             }
@@ -114,12 +108,8 @@ impl Poller {
                 Err(fault) => self.poison(key, fault),
             };
         }
-        let heard = provide::hear_said(
-            &lane.link,
-            &self.process,
-            (header, self.spare.bytes()),
-            Some(now_ns),
-        );
+        let said = (&*lane.link, header, self.spare.bytes());
+        let heard = self.protocols.hear_said(&self.process, said, now_ns);
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link, lane.consumer.place());
         }

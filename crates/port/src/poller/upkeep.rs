@@ -4,13 +4,11 @@ use super::bells::Foreigners;
 use super::through::is_beside;
 use super::waiting::Waiting;
 use super::{Lane, Poller, wake_for_room};
-use crate::introduce;
-use crate::introduce::Named;
 use crate::link::Link;
 use crate::link::group;
+use crate::link::introductions::Named;
 use crate::link::wake::wake_caller;
 use crate::request::Request;
-use crate::unbound::refuse_waiting;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};
 use handfast_layout::bell::LINKS;
@@ -365,7 +363,7 @@ impl Poller {
         let Some(lane) = &self.lanes[key] else {
             return false;
         };
-        let is_dead = |port| match introduce::named(link, &self.process, port, 0) {
+        let is_dead = |port| match self.named(link, port, 0) {
             Named::To(target) => {
                 target.port != self.port && !is_beside(&self.process, self.receiver, target.port)
             }
@@ -468,7 +466,7 @@ impl Poller {
             let Some(mut lane) = self.lanes[key].take() else {
                 continue;
             };
-            refuse_waiting(&self.process, &lane.link, &mut lane.consumer);
+            (self.protocols).refuse_waiting(&self.process, &lane.link, &mut lane.consumer);
             if self.passes_on {
                 // No process has a right any more to the port that has moved.
                 lane.consumer.passes_on(&lane.link.region, false);

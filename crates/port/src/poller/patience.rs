@@ -6,16 +6,20 @@ use handfast_sys::clock;
 /// has one, and works on it for however long; the awaited message may lie behind all that its lanes hold.
 const LOOK_NS_MAX: u64 = 1_000_000;
 
+/// How long a message waits for the claim of the right it names, which was posted before, to another
+/// lane of the same receiver.
+pub(super) const UNCLAIMED_NS: u64 = 200_000_000;
+
 /// A receiver's own clock, for its waits: it goes while lanes are looked at, and while the receiver sleeps.
-pub(crate) struct Patience {
+pub(super) struct Patience {
     now_ns: u64,
     seen_ns: u64,
-    /// A task or a loop waits since the last look: see [`Self::rests`].
+    /// A thread, a task or a loop waits since the last look: see [`Self::rests`].
     is_resting: bool,
 }
 
 impl Patience {
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         // As late as others began to wait for, at a port that was here before.
         let now_ns = clock::ticks_ns();
         Self {
@@ -26,23 +30,23 @@ impl Patience {
     }
 
     /// Lanes are looked at.
-    pub(crate) fn look(&mut self) -> u64 {
+    pub(super) fn look(&mut self) -> u64 {
         self.pass(LOOK_NS_MAX)
     }
 
     /// The receiver has slept: all its lanes were empty meanwhile, except the waiting ones.
-    pub(crate) fn slept(&mut self) {
+    pub(super) fn slept(&mut self) {
         self.pass(u64::MAX);
     }
 
-    /// A task or a loop has found all lanes empty, except the waiting ones, and waits from now on. One that only looks now and
+    /// A thread, a task or a loop has found all lanes empty, except the waiting ones, and waits from now on. One that only looks now and
     /// then does not: what was sent meanwhile lies in its lanes, so the time between its looks is no wait.
-    pub(crate) const fn rests(&mut self) {
+    pub(super) const fn rests(&mut self) {
         self.is_resting = true;
     }
 
     /// A task or a loop looks again: as [`Self::slept`], of one that was called at that time, or now, if it has waited since.
-    pub(crate) fn slept_until(&mut self, called_ns: Option<u64>) {
+    pub(super) fn slept_until(&mut self, called_ns: Option<u64>) {
         if !self.is_resting {
             self.look();
             return;
@@ -59,8 +63,15 @@ impl Patience {
         self.now_ns
     }
 
+    /// The last look was so much earlier; the time that it told.
+    #[cfg(test)]
+    pub(super) const fn after(&mut self, ns: u64) -> u64 {
+        self.seen_ns -= ns;
+        self.now_ns
+    }
+
     /// How long until that time, if the receiver sleeps from now on.
-    pub(crate) const fn left_ns(&self, until_ns: u64) -> u64 {
+    pub(super) const fn left_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.now_ns)
     }
 }

@@ -1,0 +1,62 @@
+//! The protocols of a node, as its pollers hand messages to them.
+
+use crate::adopt::adopt_rest;
+use crate::introduce::{self, provide};
+use crate::link::Link;
+use crate::link::introductions::Named;
+use crate::message::{Message, Whom};
+use crate::moving::home;
+use crate::poller::{InLane, Protocols};
+use crate::process::Process;
+use crate::redirect;
+use crate::request::Mark;
+use crate::unbound;
+use handfast_proto::rights::Handle;
+use handfast_ring::Fault;
+use handfast_ring::lane::{Consumer, Header};
+use std::sync::Arc;
+
+/// All of them.
+pub(crate) struct All;
+
+impl Protocols for All {
+    fn adopt(
+        &self,
+        process: &Arc<Process>,
+        link: &Arc<Link>,
+        message: &mut Message,
+    ) -> Result<(), Fault> {
+        // For a receiver all rights are known, or dead.
+        adopt_rest(process, link, message, Whom::Receiver).map(drop)
+    }
+
+    fn arrived_moved(&self, process: &Process, link: &Arc<Link>, name: Handle) {
+        redirect::arrived_moved(link, process, name);
+    }
+
+    fn claimed(&self, link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Named {
+        introduce::named(link, process, word, now_ns)
+    }
+
+    fn hear_said(
+        &self,
+        process: &Process,
+        (link, header, bytes): InLane<'_>,
+        now_ns: u64,
+    ) -> Result<(), Fault> {
+        provide::hear_said(link, process, (header, bytes), Some(now_ns))
+    }
+
+    fn marked(
+        &self,
+        process: &Process,
+        (link, header, port): (&Arc<Link>, Header, u32),
+        mark: (u32, u64),
+    ) -> Result<Option<Mark>, Fault> {
+        home::marked(link, process, (header, port), mark)
+    }
+
+    fn refuse_waiting(&self, process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer) {
+        unbound::refuse_waiting(process, link, consumer);
+    }
+}
