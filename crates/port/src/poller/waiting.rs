@@ -110,9 +110,15 @@ impl Poller {
         Some(self.patience.left_ns(until_ns) + 1)
     }
 
-    /// A task or a loop waits from now on.
-    pub(crate) const fn waits_from_now(&mut self) {
-        self.patience.rests();
+    /// As [`Self::prepare_sleep`], for a thread, a task or a loop that waits from then on: the time until the next look counts as one
+    /// of waiting, whichever of them looks.
+    pub(crate) fn prepare_to_wait(&mut self, how: u32) -> bool {
+        let is_prepared = self.prepare_sleep(how);
+        if is_prepared {
+            // Under the lock: this was the last look.
+            self.patience.rests();
+        }
+        is_prepared
     }
 
     /// Before the look of a task or a loop that may have slept; `called` says when it was called.
@@ -121,5 +127,31 @@ impl Poller {
             self.patience.slept_until(called());
             self.look_at_waiting();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use handfast_wait::word;
+
+    /// A right that nobody provides was waited for for seconds where a thread and tasks received: the thread looked after a task had
+    /// begun to wait, and then slept; where the task was first to look again, the time between was no wait.
+    #[test]
+    fn the_sleep_of_a_thread_is_a_wait_also_where_a_task_ends_it() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        // Where nothing else happens.
+        let node = crate::Node::builder().start().unwrap();
+        let port = node.anonymous().unwrap();
+        let mut poller = port.port().at.lock();
+        poller.waiting.push(0, u64::MAX);
+        assert!(poller.prepare_to_wait(word::DESCRIPTOR), "a task");
+        poller.withdraw();
+        assert!(poller.prepare_to_wait(word::ASLEEP), "a thread");
+        let before_ns = poller.patience.after(SECOND_NS);
+        poller.resume(|| None);
+        let waited_ns = poller.patience.look() - before_ns;
+        assert!(waited_ns >= SECOND_NS, "{waited_ns}");
+        drop(poller);
+        node.shutdown();
     }
 }

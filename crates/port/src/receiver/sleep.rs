@@ -190,7 +190,7 @@ impl Place for Receiving<'_> {
         };
         let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
-        if !poller.prepare_sleep(how) {
+        if !poller.prepare_to_wait(how) {
             self.guard = Some(poller);
             return Parked {
                 ready: self.look(),

@@ -185,12 +185,10 @@ pub(crate) fn rest<T>(
 ) -> Option<T> {
     lower(port);
     for _ in 0..RESTS {
-        if poller.prepare_sleep(word::DESCRIPTOR) {
+        if poller.prepare_to_wait(word::DESCRIPTOR) {
             if let Some(sleep_ns) = poller.sleep_ns_max() {
                 call_in(port, sleep_ns);
             }
-            // Under the lock: this is the last look.
-            poller.waits_from_now();
             return None;
         }
         if let Some(request) = look(port, &mut poller) {

@@ -19,7 +19,7 @@ impl Waiting<'_> {
         let quiet = self
             .0
             .ports()
-            .all(|port| port.port().at.lock().prepare_sleep(how));
+            .all(|port| port.port().at.lock().prepare_to_wait(how));
         if !quiet {
             self.withdraw();
         }
