@@ -33,6 +33,15 @@ pub(crate) fn tell_closed(link: &Link, port: &Port) {
     link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
 }
 
+/// The receive right of a port is dropped.
+pub(crate) fn close(port: &Port, is_quiet: bool) {
+    // First the peers are told, so that no new call waits; then the waiting calls end.
+    if !is_quiet {
+        tell_closing(&port.process, port);
+    }
+    end_members_of(port);
+}
+
 /// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
 pub(crate) fn tell_closing(process: &Process, port: &Port) {
     let links = links::list(process);
@@ -54,7 +63,7 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
 }
 
 /// The ports that share the receiver of `port` end with it: all rights to them are revoked.
-pub(crate) fn end_members_of(port: &Port) {
+fn end_members_of(port: &Port) {
     let ended = ports::take_members_of(port);
     if ended.is_empty() {
         return;

@@ -41,6 +41,7 @@ const CLAIM_NS: u64 = 1_000_000_000;
 const CLAIM_MOVED_NS: u64 = 60_000_000_000;
 /// The bit of a number that says so.
 pub(crate) const OF_MOVED: u64 = 1 << 63;
+
 /// Exporter: the right that the peer names by `word`, at a receiver where it is this late.
 pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Named {
     if is_handle(word) {

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 /// How long a handshake by a door may take.
 const KNOCK_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Recipient: has a thread make a link by the door of `exporter`, and all that waits for one uses it. Without a door, rights from
 /// this introducer stay on their vines; others wait for what theirs have to say. Nothing comes of a door that was not asked for.
 pub(crate) fn knock(

@@ -18,7 +18,6 @@ use crate::protocols;
 use crate::rank;
 use crate::redirect;
 use crate::relay;
-use crate::unbound;
 use crate::vine;
 use core::time::Duration;
 use handfast_sys::sync::Mutex;
@@ -98,7 +97,7 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     group::begin(&node)?;
     // Lower modules call these of higher ones.
     vine::of(&node).serve_by(forwarder::serve);
-    ports::serve_by(&node, unbound::refuse_for, &protocols::All);
+    ports::serve_by(&node, &protocols::All);
     links::end_by(&node, link_end::end_link);
     {
         let mut nodes = Locks::own().nodes.lock();

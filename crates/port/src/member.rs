@@ -91,7 +91,7 @@ impl MemberPort {
 
     /// Whether it is, and has not ended with the port whose receiver it shares.
     fn is_there(&self) -> bool {
-        // Acquire: pairs with the Release in `revoke::end_members_of`.
+        // Acquire: pairs with the Release in `closing::end_members_of`.
         self.is_own() && !self.port.is_closing.load(Ordering::Acquire)
     }
 }

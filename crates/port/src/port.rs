@@ -48,7 +48,8 @@ pub(crate) trait NewHome: Send + Sync {
     /// Keeper: tells the peers that have got a right to `port` since it moved, if there are some.
     fn tell_new_holders(&self, port: &Port);
 
-    /// The right by which what came here with this seal goes on; none once it was revoked there. May wait for room in a lane.
+    /// The right by which what came here with this seal goes on. Waits for room in the lane to the new home, but in the control
+    /// thread; `None` when the port has ended, or there is no room.
     fn right(&self, seal: Seal) -> Option<Arc<SendRight>>;
 
     /// The link with this number has ended.

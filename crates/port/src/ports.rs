@@ -35,17 +35,9 @@ struct Ports {
     /// The number of the last port that shares a receiver; and all of them.
     last_member: AtomicU32,
     members: RwLock<Members, rank::Members>,
-    upper: OnceLock<Upper>,
+    /// Set when the node starts.
+    protocols: OnceLock<&'static dyn Protocols>,
 }
-
-/// The protocols above ports: set when a node starts.
-struct Upper {
-    clear: Clear,
-    protocols: &'static dyn Protocols,
-}
-
-/// Refuses what waits for a receiver without a port; the caller holds the lock of [`binding`].
-type Clear = fn(&Arc<Process>, u32);
 
 /// Ports that share receivers.
 #[derive(Default)]
@@ -112,10 +104,17 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
-/// A node starts: how a receiver is cleared of what was sent to its last port, since a new port is empty, and the protocols of its
-/// pollers.
-pub(crate) fn serve_by(process: &Process, clear: Clear, protocols: &'static dyn Protocols) {
-    let _ = of(process).upper.set(Upper { clear, protocols });
+/// A node starts: the protocols above its ports.
+pub(crate) fn serve_by(process: &Process, protocols: &'static dyn Protocols) {
+    let _ = of(process).protocols.set(protocols);
+}
+
+/// The protocols above the ports of a node.
+pub(crate) fn protocols(process: &Process) -> &'static dyn Protocols {
+    match of(process).protocols.get() {
+        Some(protocols) => *protocols,
+        None => unreachable!("a node starts with them"),
+    }
 }
 
 /// Makes a port with a free receiver.
@@ -134,10 +133,8 @@ fn bind_port(
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    let Some(upper) = of(process).upper.get() else {
-        unreachable!("a node starts with them");
-    };
-    free.inspect(|receiver| (upper.clear)(process, *receiver));
+    let protocols = protocols(process);
+    free.inspect(|receiver| protocols.clear_receiver(process, *receiver));
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {
@@ -151,7 +148,7 @@ fn bind_port(
         ports.push(None);
     }
     let id = (receiver as u32, next_generation(process));
-    let port = make(id, upper.protocols);
+    let port = make(id, protocols);
     ports[receiver] = Some(port.clone());
     Ok(port)
 }

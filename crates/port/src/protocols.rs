@@ -1,12 +1,14 @@
-//! The protocols of a node, as its pollers hand messages to them.
+//! The protocols of a node, as its ports know them.
 
 use crate::adopt::adopt_rest;
+use crate::closing;
 use crate::introduce::{self, provide};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::message::{Message, Whom};
 use crate::moving::home;
 use crate::poller::{InLane, Protocols};
+use crate::port::Port;
 use crate::process::Process;
 use crate::redirect;
 use crate::request::Mark;
@@ -54,6 +56,14 @@ impl Protocols for All {
         mark: (u32, u64),
     ) -> Result<Option<Mark>, Fault> {
         home::marked(link, process, (header, port), mark)
+    }
+
+    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {
+        unbound::refuse_for(process, receiver);
+    }
+
+    fn close(&self, port: &Port, is_quiet: bool) {
+        closing::close(port, is_quiet);
     }
 
     fn refuse_waiting(&self, process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer) {

@@ -1,7 +1,6 @@
 //! Receive rights: binding a name, receiving, replying.
 
 use crate::bound::{Bound, Moving};
-use crate::closing;
 use crate::error::{BindError, Exhausted, Misuse, ReceiveError, Resource};
 use crate::options::Options;
 use crate::poller::Poller;
@@ -441,11 +440,7 @@ impl Drop for ReceiveRight {
         }
         // Callers of requests that were received wait on.
         crate::guest::later(|| self.port.at.lock().publish_heads(None));
-        // First the peers are told, so that no new call waits; then the waiting calls end.
-        if !self.is_quiet {
-            closing::tell_closing(process, &self.port);
-        }
-        closing::end_members_of(&self.port);
+        ports::protocols(process).close(&self.port, self.is_quiet);
         crate::guest::later(|| self.port.at.lock().close());
         self.publish_name(false);
         ports::remove(process, self.port.receiver);

@@ -2,7 +2,7 @@
 //! Whatever the interleaving, nobody sleeps beside room that is free.
 //!
 //! `wake_producer` and `leave_space` are the real ones. Around them stand `Room::park` and `SendRight::wait_for_room`
-//! (`crates/port/src/room.rs`), step by step; the lane is two counts, and its lock loom's.
+//! (`crates/port/src/send/room.rs`), step by step; the lane is two counts, and its lock loom's.
 
 use super::{leave_space, wake_producer};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};

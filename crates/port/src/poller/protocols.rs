@@ -1,8 +1,9 @@
-//! The protocols that a poller hands messages to which are more than bytes for its port.
+//! The protocols above ports: a poller hands them messages that are more than bytes for its port.
 
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::message::Message;
+use crate::port::Port;
 use crate::process::Process;
 use crate::request::Mark;
 use handfast_proto::rights::Handle;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// A message in a lane: the link, its header, its bytes.
 pub(crate) type InLane<'a> = (&'a Arc<Link>, Header, &'a [u8]);
 
-/// See the module text. A node has one for all its pollers.
+/// See the module text. A node has one for all its ports.
 pub(crate) trait Protocols: Send + Sync {
     /// Makes rights of the parts of a message that has come through a link, behind those that were made already.
     ///
@@ -48,6 +49,13 @@ pub(crate) trait Protocols: Send + Sync {
         said: (&Arc<Link>, Header, u32),
         mark: (u32, u64),
     ) -> Result<Option<Mark>, Fault>;
+
+    /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of the bound ports.
+    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32);
+
+    /// The receive right of a port is dropped: tells those that have rights to it, but where it is quiet, and ends what shares its
+    /// receiver.
+    fn close(&self, port: &Port, is_quiet: bool);
 
     /// Takes and refuses what waits in a lane of a port that ends.
     fn refuse_waiting(&self, process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer);
