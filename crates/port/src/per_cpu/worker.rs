@@ -116,7 +116,7 @@ impl Server {
             // Another thread looks.
             return Rest::End;
         };
-        poller.refresh();
+        waits::resume(&port.at, &mut poller);
         let found = match waits::look(&port.at, &mut poller) {
             Some(request) => {
                 waits::leave_takers(&port.at, number);

@@ -9,6 +9,7 @@ use crate::link::untouched;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};
 use handfast_proto::rota::{Key, Rang};
+use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::clock;
@@ -167,6 +168,15 @@ impl Poller {
             word::withdraw(&group.bells, Group::sleep(self.receiver));
         }
         self.hear_foreign_all();
+    }
+
+    /// Whether nothing has rung since the receiver was prepared to sleep: its lanes have been empty since, but for the waiting ones.
+    pub(super) fn still_sleeps(&mut self) -> bool {
+        let sleep = Group::sleep(self.receiver);
+        // Relaxed: what is posted at this moment is no older than this look.
+        let stands = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) != word::AWAKE;
+        // Processes of other users take no announcement.
+        self.groups.iter().all(stands) && !self.anything_rang()
     }
 
     /// The scan of the truth: each link's own ready word, which only its peer can clear, and what

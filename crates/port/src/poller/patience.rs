@@ -45,14 +45,13 @@ impl Patience {
         self.is_resting = true;
     }
 
-    /// A task or a loop looks again: as [`Self::slept`], of one that was called at that time, or now, if it has waited since.
+    /// A task or a loop looks again, after something rang: as [`Self::slept`], of one that was called at that time, if no thread has
+    /// looked since the wait began.
     pub(super) fn slept_until(&mut self, called_ns: Option<u64>) {
-        if !self.is_resting {
-            self.look();
-            return;
-        }
-        let asleep_ns = called_ns.map_or(u64::MAX, |then_ns| then_ns.saturating_sub(self.seen_ns));
-        self.pass(asleep_ns);
+        match called_ns {
+            Some(then_ns) if self.is_resting => self.pass(then_ns.saturating_sub(self.seen_ns)),
+            _ => self.look(),
+        };
     }
 
     fn pass(&mut self, ns_max: u64) -> u64 {
@@ -82,28 +81,29 @@ mod tests {
 
     const SECOND_NS: u64 = 1_000_000_000;
 
-    /// A second between two looks is counted as one of waiting if the receiver waited, and not if it did something else: what it
-    /// waits for lies in a lane then.
+    /// The time until a waiter was called is counted as one of waiting, and not if another thread has looked meanwhile: what is
+    /// waited for may lie in a lane then.
     #[test]
     fn time_between_looks_is_no_wait_unless_the_receiver_waited() {
         let mut patience = Patience::new();
-        let passed_ns = |patience: &mut Patience| {
-            let before_ns = patience.now_ns;
-            patience.seen_ns -= SECOND_NS;
-            patience.slept_until(None);
+        let passed_ns = |patience: &mut Patience, is_called: bool| {
+            let before_ns = patience.after(SECOND_NS);
+            patience.slept_until(is_called.then(clock::ticks_ns));
             patience.now_ns - before_ns
         };
-        assert!(passed_ns(&mut patience) <= LOOK_NS_MAX);
+        assert!(passed_ns(&mut patience, true) <= LOOK_NS_MAX);
         patience.rests();
-        assert!(passed_ns(&mut patience) >= SECOND_NS);
+        assert!(passed_ns(&mut patience, true) >= SECOND_NS);
         assert!(
-            passed_ns(&mut patience) <= LOOK_NS_MAX,
+            passed_ns(&mut patience, true) <= LOOK_NS_MAX,
             "it has looked since"
         );
         patience.rests();
+        assert!(passed_ns(&mut patience, false) <= LOOK_NS_MAX, "not called");
+        patience.rests();
         patience.look();
         assert!(
-            passed_ns(&mut patience) <= LOOK_NS_MAX,
+            passed_ns(&mut patience, true) <= LOOK_NS_MAX,
             "another thread has looked since"
         );
     }

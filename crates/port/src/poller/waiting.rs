@@ -110,8 +110,7 @@ impl Poller {
         Some(self.patience.left_ns(until_ns) + 1)
     }
 
-    /// As [`Self::prepare_sleep`], for a thread, a task or a loop that waits from then on: the time until the next look counts as one
-    /// of waiting, whichever of them looks.
+    /// As [`Self::prepare_sleep`], for a thread, a task or a loop that waits from then on.
     pub(crate) fn prepare_to_wait(&mut self, how: u32) -> bool {
         let is_prepared = self.prepare_sleep(how);
         if is_prepared {
@@ -121,37 +120,79 @@ impl Poller {
         is_prepared
     }
 
-    /// Before the look of a task or a loop that may have slept; `called` says when it was called.
+    /// Before the look of a task or a loop, which may have waited, or another thread meanwhile, and before what rang is heard; `called`
+    /// says when a waiter here was called first.
     pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
-        if !self.waiting.is_empty() {
-            self.patience.slept_until(called());
-            self.look_at_waiting();
+        if self.waiting.is_empty() {
+            return;
+        }
+        let still_sleeps = self.still_sleeps();
+        match still_sleeps {
+            true => self.patience.slept(),
+            false => self.patience.slept_until(called()),
+        }
+        self.look_at_waiting();
+        if still_sleeps {
+            self.patience.rests();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use crate::poller::Poller;
     use handfast_wait::word;
 
+    const SECOND_NS: u64 = 1_000_000_000;
+
+    /// How long the poller takes itself to have waited when a task looks a second after the last look.
+    fn waited_ns(poller: &mut Poller, called: Option<u64>) -> u64 {
+        let before_ns = poller.patience.after(SECOND_NS);
+        poller.resume(|| called);
+        poller.patience.look() - before_ns
+    }
+
     /// A right that nobody provides was waited for for seconds where a thread and tasks received: the thread looked after a task had
-    /// begun to wait, and then slept; where the task was first to look again, the time between was no wait.
+    /// begun to wait, and then slept; where the task was first to look again, the time between was no wait. A post ends the wait, since
+    /// the right may have been provided by that.
     #[test]
-    fn the_sleep_of_a_thread_is_a_wait_also_where_a_task_ends_it() {
-        const SECOND_NS: u64 = 1_000_000_000;
+    fn the_sleep_of_a_thread_is_a_wait_until_something_rings_also_where_a_task_looks() {
         // Where nothing else happens.
         let node = crate::Node::builder().start().unwrap();
         let port = node.anonymous().unwrap();
+        let right = port.mint(0).connect().unwrap();
         let mut poller = port.port().at.lock();
+        poller.refresh();
         poller.waiting.push(0, u64::MAX);
+        assert!(!poller.groups.is_empty());
         assert!(poller.prepare_to_wait(word::DESCRIPTOR), "a task");
         poller.withdraw();
         assert!(poller.prepare_to_wait(word::ASLEEP), "a thread");
-        let before_ns = poller.patience.after(SECOND_NS);
-        poller.resume(|| None);
-        let waited_ns = poller.patience.look() - before_ns;
-        assert!(waited_ns >= SECOND_NS, "{waited_ns}");
+        let asleep_ns = waited_ns(&mut poller, None);
+        assert!(asleep_ns >= SECOND_NS, "{asleep_ns}");
+        // The look was none of a thread that receives: it sleeps still.
+        assert!(waited_ns(&mut poller, None) >= SECOND_NS);
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        let rings = |poller: &Poller| {
+            poller
+                .groups
+                .iter()
+                .for_each(|group| group.rouse(poller.receiver))
+        };
+        rings(&poller);
+        let rung_ns = waited_ns(&mut poller, None);
+        assert!(rung_ns < SECOND_NS / 2, "{rung_ns}");
+        // It was called half a second ago.
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        rings(&poller);
+        let called_ns = handfast_sys::clock::ticks_ns() - SECOND_NS / 2;
+        let called_ns = waited_ns(&mut poller, Some(called_ns));
+        assert!(
+            (SECOND_NS / 4..SECOND_NS * 3 / 4).contains(&called_ns),
+            "{called_ns}"
+        );
         drop(poller);
+        drop(right);
         node.shutdown();
     }
 }

@@ -198,9 +198,10 @@ impl Place for Receiving<'_> {
             };
         }
         let groups = poller.groups();
-        let due_ns = poller
-            .sleep_ns_max()
-            .map(|sleep_ns| clock::now_ns() + sleep_ns);
+        let due_ns = poller.sleep_ns_max().map(|sleep_ns| {
+            super::waits::is_due_in(self.port, sleep_ns);
+            clock::now_ns() + sleep_ns
+        });
         drop(poller);
         let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);

@@ -50,10 +50,10 @@ struct State {
     is_up: bool,
     /// A thread has found the port taken, and may have seen the flag up for the last time.
     is_missed: bool,
-    /// Until then, by [`clock::ticks_ns`], a message waits for the message it names, and no waiter has been called since the
-    /// last rest.
+    /// Until then, by [`clock::ticks_ns`], a message waits for the message it names, and no waiter has been called since one began to
+    /// wait last.
     due_ns: Option<u64>,
-    /// When a waiter was called.
+    /// When one was called first since then.
     called_ns: Option<u64>,
 }
 
@@ -208,19 +208,25 @@ pub(crate) fn rest<T>(
 /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
 /// most.
 fn call_in(port: &Receiver, sleep_ns: u64) {
+    is_due_in(port, sleep_ns);
+    port.process.schedule_in(Timer::Receivers, sleep_ns);
+}
+
+/// A thread, a task or a loop waits from now on, and a message with it. The time of the first call here is noted: until then nothing
+/// has come.
+pub(crate) fn is_due_in(port: &Receiver, sleep_ns: u64) {
     // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
     let mut state = port.waits.state();
     state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
     state.called_ns = None;
-    drop(state);
-    port.process.schedule_in(Timer::Receivers, sleep_ns);
 }
 
-/// Before a look without a thread that has slept.
+/// Before a look of a thread that has not slept itself.
 pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
+    // First: what rang is heard by the others.
+    poller.resume(|| port.waits.state().called_ns.take());
     poller.refresh();
     poller.hear_foreign_all();
-    poller.resume(|| port.waits.state().called_ns.take());
 }
 
 /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.

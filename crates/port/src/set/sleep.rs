@@ -3,6 +3,7 @@
 use super::{WORDS_MAX, WaitSet};
 use crate::link::group;
 use crate::receiver::park;
+use crate::receiver::waits::is_due_in;
 use core::sync::atomic::Ordering;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
@@ -80,7 +81,13 @@ impl Place for Waiting<'_> {
             };
         }
         let ports = self.0.ports();
-        let sleeps = ports.filter_map(|port| port.port().at.lock().sleep_ns_max());
+        let sleeps = ports.filter_map(|port| {
+            let at = &port.port().at;
+            let poller = at.lock();
+            let sleep_ns = poller.sleep_ns_max()?;
+            is_due_in(at, sleep_ns);
+            Some(sleep_ns)
+        });
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
