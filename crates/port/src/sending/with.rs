@@ -262,11 +262,14 @@ impl Request {
     }
 
     fn try_reply(self, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
+        // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
+        let _shield = deadline::shield();
+        let request = self;
         let len_bytes = bytes.len();
         if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(ReplyError::TooLong { len_bytes });
         }
-        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
+        let reply = request.reply_right().ok_or(ReplyError::NotACall)?;
         if reply.link.is_over() {
             return Err(ReplyError::Gone);
         }
@@ -279,7 +282,7 @@ impl Request {
         }
         reply.answer_described(bytes, described.units());
         described.sent((&process, &reply.link), load, None);
-        if let Some(received) = self.answered() {
+        if let Some(received) = request.answered() {
             received.pool();
         }
         Ok(())
