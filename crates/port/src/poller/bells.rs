@@ -162,12 +162,18 @@ impl Poller {
     /// Takes the announcements back.
     pub(crate) fn withdraw(&mut self) {
         if !self.waiting.is_empty() {
-            self.patience.slept();
+            self.wakes();
         }
         for group in &*self.groups {
             word::withdraw(&group.bells, Group::sleep(self.receiver));
         }
         self.hear_foreign_all();
+    }
+
+    /// Whether all lanes are armed, and none waits for its turn: they were empty when they were armed, but for the waiting ones, and a
+    /// post rings.
+    pub(super) fn is_idle(&self) -> bool {
+        self.active.is_empty() && self.rota.waiting() == 0 && !self.is_clearing()
     }
 
     /// Whether nothing has rung since the receiver was prepared to sleep: its lanes have been empty since, but for the waiting ones.
@@ -176,7 +182,7 @@ impl Poller {
         // Relaxed: what is posted at this moment is no older than this look.
         let stands = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) != word::AWAKE;
         // Processes of other users take no announcement.
-        self.groups.iter().all(stands) && !self.anything_rang()
+        self.is_idle() && self.groups.iter().all(stands) && !self.anything_rang()
     }
 
     /// The scan of the truth: each link's own ready word, which only its peer can clear, and what

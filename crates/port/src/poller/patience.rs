@@ -69,6 +69,11 @@ impl Patience {
         self.now_ns
     }
 
+    /// Whether one waits since the last look.
+    pub(super) const fn is_resting(&self) -> bool {
+        self.is_resting
+    }
+
     /// How long until that time, if the receiver sleeps from now on.
     pub(super) const fn left_ns(&self, until_ns: u64) -> u64 {
         until_ns.saturating_sub(self.now_ns)

@@ -132,8 +132,23 @@ impl Poller {
             false => self.patience.slept_until(called()),
         }
         self.look_at_waiting();
-        if still_sleeps {
+        if still_sleeps && self.is_idle() {
             self.patience.rests();
+        }
+    }
+
+    /// Whether a message waits for the right it names.
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// A thread has slept, or has been about to, and lanes are looked at from now on. It may have slept on while others looked.
+    pub(super) fn wakes(&mut self) {
+        match self.is_idle() && self.patience.is_resting() {
+            true => self.patience.slept(),
+            false => {
+                self.patience.look();
+            }
         }
     }
 }
@@ -191,6 +206,16 @@ mod tests {
             (SECOND_NS / 4..SECOND_NS * 3 / 4).contains(&called_ns),
             "{called_ns}"
         );
+        // A lane is looked at, where the right may be provided: the time in which its messages are handled is no wait.
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        poller.active.push(0, 1);
+        let active_ns = waited_ns(&mut poller, None);
+        let before_ns = poller.patience.after(SECOND_NS);
+        poller.withdraw();
+        let slept_on_ns = poller.patience.look() - before_ns;
+        poller.active.pop();
+        assert!(active_ns < SECOND_NS / 2, "{active_ns}");
+        assert!(slept_on_ns < SECOND_NS / 2, "{slept_on_ns}");
         drop(poller);
         drop(right);
         node.shutdown();

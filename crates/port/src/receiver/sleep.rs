@@ -190,6 +190,7 @@ impl Place for Receiving<'_> {
         };
         let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
+        super::waits::note_calls(self.port, &poller);
         if !poller.prepare_to_wait(how) {
             self.guard = Some(poller);
             return Parked {
@@ -198,10 +199,9 @@ impl Place for Receiving<'_> {
             };
         }
         let groups = poller.groups();
-        let due_ns = poller.sleep_ns_max().map(|sleep_ns| {
-            super::waits::is_due_in(self.port, sleep_ns);
-            clock::now_ns() + sleep_ns
-        });
+        let due_ns = poller
+            .sleep_ns_max()
+            .map(|sleep_ns| clock::now_ns() + sleep_ns);
         drop(poller);
         let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);

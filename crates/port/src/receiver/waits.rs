@@ -53,6 +53,8 @@ struct State {
     /// Until then, by [`clock::ticks_ns`], a message waits for the message it names, and no waiter has been called since one began to
     /// wait last.
     due_ns: Option<u64>,
+    /// The time of the next call is noted.
+    notes_call: bool,
     /// When one was called first since then.
     called_ns: Option<u64>,
 }
@@ -129,7 +131,8 @@ pub(crate) fn call_takers(port: &Receiver) -> Called {
         flag.raise();
         (state.is_up, state.is_missed) = (true, false);
     }
-    if state.due_ns.take().is_some() {
+    state.due_ns = None;
+    if core::mem::take(&mut state.notes_call) {
         state.called_ns = Some(clock::ticks_ns());
     }
     let waker = state.takers.call();
@@ -185,6 +188,7 @@ pub(crate) fn rest<T>(
 ) -> Option<T> {
     lower(port);
     for _ in 0..RESTS {
+        note_calls(port, &poller);
         if poller.prepare_to_wait(word::DESCRIPTOR) {
             if let Some(sleep_ns) = poller.sleep_ns_max() {
                 call_in(port, sleep_ns);
@@ -208,17 +212,18 @@ pub(crate) fn rest<T>(
 /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
 /// most.
 fn call_in(port: &Receiver, sleep_ns: u64) {
-    is_due_in(port, sleep_ns);
+    // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
+    port.waits.state().due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
     port.process.schedule_in(Timer::Receivers, sleep_ns);
 }
 
-/// A thread, a task or a loop waits from now on, and a message with it. The time of the first call here is noted: until then nothing
-/// has come.
-pub(crate) fn is_due_in(port: &Receiver, sleep_ns: u64) {
-    // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
-    let mut state = port.waits.state();
-    state.due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
-    state.called_ns = None;
+/// Before a thread, a task or a loop prepares to wait, and a message with it: the time of the first call here is noted. Until then
+/// nothing has come.
+pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
+    if poller.has_waiting() {
+        let mut state = port.waits.state();
+        (state.notes_call, state.called_ns) = (true, None);
+    }
 }
 
 /// Before a look of a thread that has not slept itself.

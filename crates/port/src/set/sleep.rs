@@ -3,7 +3,7 @@
 use super::{WORDS_MAX, WaitSet};
 use crate::link::group;
 use crate::receiver::park;
-use crate::receiver::waits::is_due_in;
+use crate::receiver::waits::note_calls;
 use core::sync::atomic::Ordering;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
@@ -17,10 +17,12 @@ pub(super) struct Waiting<'a>(pub(super) &'a mut WaitSet);
 impl Waiting<'_> {
     /// Arms and announces at every port. `false`: something is there; nothing is announced then.
     fn prepare_sleep(&self, how: u32) -> bool {
-        let quiet = self
-            .0
-            .ports()
-            .all(|port| port.port().at.lock().prepare_to_wait(how));
+        let quiet = self.0.ports().all(|port| {
+            let at = &port.port().at;
+            let mut poller = at.lock();
+            note_calls(at, &poller);
+            poller.prepare_to_wait(how)
+        });
         if !quiet {
             self.withdraw();
         }
@@ -81,13 +83,7 @@ impl Place for Waiting<'_> {
             };
         }
         let ports = self.0.ports();
-        let sleeps = ports.filter_map(|port| {
-            let at = &port.port().at;
-            let poller = at.lock();
-            let sleep_ns = poller.sleep_ns_max()?;
-            is_due_in(at, sleep_ns);
-            Some(sleep_ns)
-        });
+        let sleeps = ports.filter_map(|port| port.port().at.lock().sleep_ns_max());
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
