@@ -6,7 +6,7 @@ use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
 use crate::home;
-use crate::imported::{arrive, import, imported, own, own_around};
+use crate::imported::{import, own, own_around};
 use crate::introduce::claim;
 use crate::lending::{named_loan, take_up_loan};
 use crate::link::Link;
@@ -79,10 +79,9 @@ fn adopt_all(
         if let Some(named) = Part::of_sender(first).filter(|_| taken < PARTS_MAX) {
             (units, taken) = (rest, taken + 1);
             if taken > known {
-                arrive(link, named)?;
                 rights.push(match link.is_loop() {
-                    true => own_around(process, link, named.0)?,
-                    false => Right::Send(imported(process, link, named)),
+                    true => own_around(process, link, named)?,
+                    false => Right::Send(import(process, link, named)?),
                 });
             }
             continue;

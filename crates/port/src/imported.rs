@@ -8,7 +8,7 @@ use crate::own::OwnRight;
 use crate::ports;
 use crate::process::Process;
 use crate::redirect;
-use crate::right::Right;
+use crate::right::{Right, come};
 use crate::send::SendRight;
 use crate::vine;
 use handfast_proto::rights::{Handle, Target};
@@ -21,26 +21,8 @@ pub(crate) fn import(
     link: &Arc<Link>,
     (handle, port): (Handle, u32),
 ) -> Result<SendRight, Fault> {
-    arrive(link, (handle, port))?;
-    Ok(imported(process, link, (handle, port)))
-}
-
-#[inline(always)]
-pub(crate) fn arrive(link: &Link, (handle, port): (Handle, u32)) -> Result<(), Fault> {
-    link.arrive(handle, port)
-        .map_err(|_| Rule::RightHandle.broken())
-}
-
-#[inline(always)]
-pub(crate) fn imported(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (handle, port): (Handle, u32),
-) -> SendRight {
-    if link.rights.redirects.has_any() {
-        redirect::arrived_moved(link, process, handle);
-    }
-    SendRight::usual(process, link.clone(), (handle, port))
+    let moved = |name| redirect::arrived_moved(link, process, name);
+    come(process, link, (handle, port), moved)
 }
 
 /// A right to a port of this process, which the peer has.
@@ -67,8 +49,10 @@ pub(crate) fn own(process: &Process, link: &Arc<Link>, handle: Handle) -> Result
 pub(crate) fn own_around(
     process: &Arc<Process>,
     link: &Arc<Link>,
-    handle: Handle,
+    (handle, port): (Handle, u32),
 ) -> Result<Right, Fault> {
+    link.arrive(handle, port)
+        .map_err(|_| Rule::RightHandle.broken())?;
     let right = match link.twin() {
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),

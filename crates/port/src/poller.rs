@@ -23,6 +23,7 @@ use crate::link::group::Group;
 use crate::link::introductions::Named;
 use crate::message::Message;
 use crate::notice::{MembersDue, Notices};
+use crate::ports;
 use crate::process::Process;
 use crate::request::{Received, Request, Seal};
 use crate::right::adopt_one;
@@ -135,7 +136,7 @@ fn places(cpus: u32) -> usize {
 impl Poller {
     pub(crate) fn new(
         (receiver, port): (u32, u32),
-        (process, protocols): (Arc<Process>, &'static dyn Protocols),
+        process: Arc<Process>,
         (notices, members_due): (Arc<Notices>, Arc<MembersDue>),
         waiter: Waiter,
     ) -> Self {
@@ -143,8 +144,8 @@ impl Poller {
         Self {
             receiver,
             port,
+            protocols: ports::protocols(&process),
             process,
-            protocols,
             notices,
             members_due,
             groups: Arc::default(),
@@ -281,10 +282,7 @@ impl Poller {
 
     /// The right that the peer of a link names by `word`, at this receiver where it is that late.
     fn named(&self, link: &Arc<Link>, word: u32, now_ns: u64) -> Named {
-        match is_handle(word) {
-            true => Named::of_handle(link, word),
-            false => self.protocols.claimed(link, &self.process, word, now_ns),
-        }
+        named((self.protocols, &self.process), link, word, now_ns)
     }
 
     /// Whether there is a notice that [`Self::take_notice`] would find.
@@ -478,3 +476,16 @@ const _: () = assert!(
     LANES < 32 && bell_layout::RECEIVERS < 255,
     "both fit a byte, plus one"
 );
+
+/// As [`Poller::named`], where a lane of the poller is at work.
+fn named(
+    (protocols, process): (&dyn Protocols, &Process),
+    link: &Arc<Link>,
+    word: u32,
+    now_ns: u64,
+) -> Named {
+    match is_handle(word) {
+        true => Named::of_handle(link, word),
+        false => protocols.claimed(link, process, word, now_ns),
+    }
+}

@@ -2,7 +2,6 @@
 
 use crate::local::Local;
 use crate::notice::Notices;
-use crate::poller::Protocols;
 use crate::process::Process;
 use crate::receiver::Receiver;
 use crate::request::Seal;
@@ -65,16 +64,11 @@ impl Port {
         process: Arc<Process>,
         (receiver, generation): (u32, u32),
         name: &str,
-        (waiter, protocols): (Waiter, &'static dyn Protocols),
+        waiter: Waiter,
     ) -> Self {
         let id = receiver | generation << 8;
         let notices = Arc::new(Notices::default());
-        let at = Receiver::new(
-            (process.clone(), protocols),
-            (receiver, id),
-            notices.clone(),
-            waiter,
-        );
+        let at = Receiver::new(process.clone(), (receiver, id), notices.clone(), waiter);
         Self {
             at: Arc::new(at),
             receiver,

@@ -120,21 +120,20 @@ pub(crate) fn protocols(process: &Process) -> &'static dyn Protocols {
 /// Makes a port with a free receiver.
 pub(crate) fn add(
     process: &Arc<Process>,
-    make: impl FnOnce((u32, u32), &'static dyn Protocols) -> Arc<Port>,
+    make: impl FnOnce((u32, u32)) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     crate::guest::later(|| bind_port(process, make))
 }
 
 fn bind_port(
     process: &Arc<Process>,
-    make: impl FnOnce((u32, u32), &'static dyn Protocols) -> Arc<Port>,
+    make: impl FnOnce((u32, u32)) -> Arc<Port>,
 ) -> Result<Arc<Port>, Resource> {
     let _binding = binding(process);
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    let protocols = protocols(process);
-    free.inspect(|receiver| protocols.clear_receiver(process, *receiver));
+    free.inspect(|receiver| protocols(process).clear_receiver(process, *receiver));
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {
@@ -148,7 +147,7 @@ fn bind_port(
         ports.push(None);
     }
     let id = (receiver as u32, next_generation(process));
-    let port = make(id, protocols);
+    let port = make(id);
     ports[receiver] = Some(port.clone());
     Ok(port)
 }

@@ -62,9 +62,9 @@ fn make(
     bound: Option<Bound>,
 ) -> Result<ReceiveRight, Resource> {
     let (strategy, cap) = process.configuration.resolve(options);
-    let port = ports::add(process, |id, protocols| {
+    let port = ports::add(process, |id| {
         let waiter = Waiter::new(strategy, cap);
-        Arc::new(Port::new(process.clone(), id, name, (waiter, protocols)))
+        Arc::new(Port::new(process.clone(), id, name, waiter))
     });
     if port.is_err()
         && let Some(bound) = &bound

@@ -6,7 +6,7 @@ use crate::link::group;
 use crate::link::group::Group;
 use crate::link::hearing::Hearing;
 use crate::notice::{MembersDue, Notices};
-use crate::poller::{Poller, Protocols};
+use crate::poller::Poller;
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
@@ -77,7 +77,7 @@ const PARKS: usize = 9;
 impl Receiver {
     /// The receiver with this number, for the port with this one.
     pub(crate) fn new(
-        (process, protocols): (Arc<Process>, &'static dyn Protocols),
+        process: Arc<Process>,
         (index, port): (u32, u32),
         notices: Arc<Notices>,
         waiter: Waiter,
@@ -89,7 +89,7 @@ impl Receiver {
             is_shared: AtomicBool::new(false),
             poller: OwnedLock::new(Poller::new(
                 (index, port),
-                (process.clone(), protocols),
+                process.clone(),
                 (notices.clone(), members_due),
                 waiter,
             )),

@@ -164,8 +164,8 @@ fn are_settled(rights: &[Right], to: &SendRight) -> bool {
     rights.iter().all(is_settled)
 }
 
-/// Makes a right of the only part of a message, where that is one to a port of the peer: whether it is. `may_have_moved` is told of
-/// the name of a right whose port may have moved.
+/// Makes a right of the only part of a message, where that is one to a port of the peer: whether it is. `may_have_moved` as for
+/// [`come`].
 ///
 /// # Errors
 /// The rule the peer broke.
@@ -182,12 +182,7 @@ pub(crate) fn adopt_one(
         && let Some((handle, port)) = Part::of_sender(unit)
         && !link.is_loop()
     {
-        link.arrive(handle, port)
-            .map_err(|_| Rule::RightHandle.broken())?;
-        if link.rights.redirects.has_any() {
-            may_have_moved(handle);
-        }
-        let right = Right::Send(SendRight::usual(process, link.clone(), (handle, port)));
+        let right = Right::Send(come(process, link, (handle, port), may_have_moved)?);
         if rights.capacity() == 0 {
             // As it nearly always is; there is nothing to free.
             core::mem::forget(core::mem::replace(rights, vec![right]));
@@ -197,6 +192,26 @@ pub(crate) fn adopt_one(
         return Ok(true);
     }
     Ok(false)
+}
+
+/// A right to a port of the peer, by its name and the port's number. `may_have_moved` is told of the name of one whose port may have
+/// moved.
+///
+/// # Errors
+/// The rule the peer broke.
+#[inline(always)]
+pub(crate) fn come(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (handle, port): (Handle, u32),
+    may_have_moved: impl FnOnce(Handle),
+) -> Result<SendRight, Fault> {
+    link.arrive(handle, port)
+        .map_err(|_| Rule::RightHandle.broken())?;
+    if link.rights.redirects.has_any() {
+        may_have_moved(handle);
+    }
+    Ok(SendRight::usual(process, link.clone(), (handle, port)))
 }
 
 impl From<RightError> for SendError {

@@ -1,14 +1,14 @@
 //! Which right a message came through.
 
-use super::Poller;
 use super::lane::NO_RIGHT;
+use super::{Poller, named};
 use crate::link::introductions::Named;
 use crate::ports;
 use crate::process::Process;
 use crate::request::{Request, Seal};
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{Kind, REVOKED};
-use handfast_layout::part::{is_handle, is_member, receiver_of};
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -32,11 +32,8 @@ impl Poller {
         // Together with the seal it vouches for, or not at all.
         lane.word = NO_RIGHT;
         lane.ended = lane.link.rights.ended.load(Ordering::Acquire);
-        let named = match is_handle(header.port) {
-            true => Named::of_handle(&lane.link, header.port),
-            false => (self.protocols).claimed(&lane.link, &self.process, header.port, 0),
-        };
-        let seal = match named {
+        let link = &lane.link;
+        let seal = match named((self.protocols, &self.process), link, header.port, 0) {
             Named::To(target) if target.port == self.port => Seal::of(target),
             Named::To(target) if is_beside(&self.process, self.receiver, target.port) => {
                 Seal::of_member(target)

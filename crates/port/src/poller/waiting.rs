@@ -210,12 +210,26 @@ mod tests {
         assert!(poller.prepare_to_wait(word::ASLEEP));
         poller.active.push(0, 1);
         let active_ns = waited_ns(&mut poller, None);
-        let before_ns = poller.patience.after(SECOND_NS);
-        poller.withdraw();
-        let slept_on_ns = poller.patience.look() - before_ns;
         poller.active.pop();
         assert!(active_ns < SECOND_NS / 2, "{active_ns}");
-        assert!(slept_on_ns < SECOND_NS / 2, "{slept_on_ns}");
+        // The same for a thread that wakes: it has slept, ...
+        let slept_ns = |poller: &mut Poller| {
+            let before_ns = poller.patience.after(SECOND_NS);
+            poller.withdraw();
+            poller.patience.look() - before_ns
+        };
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(slept_ns(&mut poller) >= SECOND_NS);
+        // ... or slept on while another looked, ...
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        poller.patience.look();
+        assert!(slept_ns(&mut poller) < SECOND_NS / 2);
+        // ... and has a lane active.
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        poller.active.push(0, 1);
+        let active_ns = slept_ns(&mut poller);
+        poller.active.pop();
+        assert!(active_ns < SECOND_NS / 2, "{active_ns}");
         drop(poller);
         drop(right);
         node.shutdown();
