@@ -182,15 +182,23 @@ impl Poller {
         // Relaxed: what is posted at this moment is no older than this look.
         let stands = |group: &Arc<Group>| group.bells.load(sleep, Ordering::Relaxed) != word::AWAKE;
         // Processes of other users take no announcement.
-        self.is_idle() && self.groups.iter().all(stands) && !self.anything_rang()
+        self.is_idle()
+            && self.groups.iter().all(stands)
+            && !self.any_link_rang()
+            && !self.has_left()
+            && !self.have_lists_changed()
     }
 
     /// The scan of the truth: each link's own ready word, which only its peer can clear, and what
     /// this process itself may have changed.
     pub(super) fn anything_rang(&mut self) -> bool {
+        self.any_link_rang() || self.has_news()
+    }
+
+    fn any_link_rang(&mut self) -> bool {
         let receiver = self.receiver;
         if self.pinned.is_some() {
-            return self.any_known_rang() || self.has_news();
+            return self.any_known_rang();
         }
         let mut rang = Vec::new();
         for (place, group) in self.groups.iter().enumerate() {
@@ -203,19 +211,24 @@ impl Poller {
         for (group, index) in &rang {
             self.answer_link(*group, *index);
         }
-        !rang.is_empty() || self.has_news()
+        !rang.is_empty()
     }
 
     /// Whether there is something to receive or to follow besides messages.
     fn has_news(&self) -> bool {
-        // Acquire: pairs with the Release of the threads that change the lists.
         self.has_notice()
             || self.has_left()
             || self.is_settled()
-            || group::of(&self.process).version() != self.groups_version
-            || self.process.deaths.load(Ordering::Acquire) != self.deaths
+            || self.have_lists_changed()
             // Behind the count of nudges that the caller has read: a shutdown says so, and nudges after that.
             || self.process.is_over()
+    }
+
+    /// Whether links have come to other groups, or have ended.
+    fn have_lists_changed(&self) -> bool {
+        // Acquire: pairs with the Release of the threads that change the lists.
+        group::of(&self.process).version() != self.groups_version
+            || self.process.deaths.load(Ordering::Acquire) != self.deaths
     }
 
     /// Takes up the lanes of all links that rang, whatever the bells say.

@@ -6,6 +6,9 @@ use handfast_sys::clock;
 /// has one, and works on it for however long; the awaited message may lie behind all that its lanes hold.
 const LOOK_NS_MAX: u64 = 1_000_000;
 
+/// So many looks come before the end of a wait, once something rang: a lane holds so many calls.
+const LOOKS: u64 = 16;
+
 /// How long a message waits for the claim of the right it names, which was posted before, to another
 /// lane of the same receiver.
 pub(super) const UNCLAIMED_NS: u64 = 200_000_000;
@@ -35,8 +38,15 @@ impl Patience {
     }
 
     /// The receiver has slept: all its lanes were empty meanwhile, except the waiting ones.
-    pub(super) fn slept(&mut self) {
-        self.pass(u64::MAX);
+    pub(super) fn slept(&mut self) -> u64 {
+        self.pass(u64::MAX)
+    }
+
+    /// As [`Self::slept`]; and the receiver sleeps on.
+    pub(super) fn sleeps_on(&mut self) -> u64 {
+        let now_ns = self.slept();
+        self.rests();
+        now_ns
     }
 
     /// A thread, a task or a loop has found all lanes empty, except the waiting ones, and waits from now on. One that only looks now and
@@ -45,13 +55,17 @@ impl Patience {
         self.is_resting = true;
     }
 
-    /// A task or a loop looks again, after something rang: as [`Self::slept`], of one that was called at that time, if no thread has
-    /// looked since the wait began.
-    pub(super) fn slept_until(&mut self, called_ns: Option<u64>) {
-        match called_ns {
-            Some(then_ns) if self.is_resting => self.pass(then_ns.saturating_sub(self.seen_ns)),
+    /// Something rang, perhaps at that time: as [`Self::slept`], up to then, if no thread has looked since the wait began. The message
+    /// that is waited for may lie in a lane that rang; where this process did not run for a while, no wait is over before some looks.
+    pub(super) fn slept_until(&mut self, then_ns: Option<u64>, due_ns: Option<u64>) -> u64 {
+        match (then_ns, due_ns) {
+            (Some(then_ns), Some(due_ns)) if self.is_resting => {
+                let before_due_ns = self.left_ns(due_ns).saturating_sub(LOOKS * LOOK_NS_MAX);
+                let slept_ns = then_ns.saturating_sub(self.seen_ns);
+                self.pass(slept_ns.min(before_due_ns).max(LOOK_NS_MAX))
+            }
             _ => self.look(),
-        };
+        }
     }
 
     fn pass(&mut self, ns_max: u64) -> u64 {
@@ -67,11 +81,6 @@ impl Patience {
     pub(super) const fn after(&mut self, ns: u64) -> u64 {
         self.seen_ns -= ns;
         self.now_ns
-    }
-
-    /// Whether one waits since the last look.
-    pub(super) const fn is_resting(&self) -> bool {
-        self.is_resting
     }
 
     /// How long until that time, if the receiver sleeps from now on.
@@ -93,7 +102,7 @@ mod tests {
         let mut patience = Patience::new();
         let passed_ns = |patience: &mut Patience, is_called: bool| {
             let before_ns = patience.after(SECOND_NS);
-            patience.slept_until(is_called.then(clock::ticks_ns));
+            patience.slept_until(is_called.then(clock::ticks_ns), Some(u64::MAX));
             patience.now_ns - before_ns
         };
         assert!(passed_ns(&mut patience, true) <= LOOK_NS_MAX);

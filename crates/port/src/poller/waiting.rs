@@ -68,12 +68,20 @@ impl Poller {
 
     /// Looks at some lanes that wait, if one of them may have to no longer. Whether some are left to look at.
     pub(super) fn look_at_waiting(&mut self) -> bool {
+        self.look_called(|| None)
+    }
+
+    /// As [`Self::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
+    fn look_called(&mut self, called: impl FnOnce() -> Option<u64>) -> bool {
         if self.waiting.is_empty() {
             return false;
         }
         // Acquire: pairs with the Release of `Process::has_settled`.
         let settled = self.process.settled.load(Ordering::Acquire);
-        let now_ns = self.patience.look();
+        let now_ns = match self.still_sleeps() {
+            true => self.patience.sleeps_on(),
+            false => self.patience.slept_until(called(), self.waiting.due_ns),
+        };
         let is_late = self.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
         if settled != self.waiting.settled || is_late {
             self.waiting.settled = settled;
@@ -123,18 +131,7 @@ impl Poller {
     /// Before the look of a task or a loop, which may have waited, or another thread meanwhile, and before what rang is heard; `called`
     /// says when a waiter here was called first.
     pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
-        if self.waiting.is_empty() {
-            return;
-        }
-        let still_sleeps = self.still_sleeps();
-        match still_sleeps {
-            true => self.patience.slept(),
-            false => self.patience.slept_until(called()),
-        }
-        self.look_at_waiting();
-        if still_sleeps && self.is_idle() {
-            self.patience.rests();
-        }
+        self.look_called(called);
     }
 
     /// Whether a message waits for the right it names.
@@ -144,12 +141,12 @@ impl Poller {
 
     /// A thread has slept, or has been about to, and lanes are looked at from now on. It may have slept on while others looked.
     pub(super) fn wakes(&mut self) {
-        match self.is_idle() && self.patience.is_resting() {
+        // First: lanes that rang become active.
+        let now_ns = self.is_idle().then(clock::ticks_ns);
+        match self.still_sleeps() {
             true => self.patience.slept(),
-            false => {
-                self.patience.look();
-            }
-        }
+            false => self.patience.slept_until(now_ns, self.waiting.due_ns),
+        };
     }
 }
 
@@ -220,10 +217,28 @@ mod tests {
         };
         assert!(poller.prepare_to_wait(word::ASLEEP));
         assert!(slept_ns(&mut poller) >= SECOND_NS);
-        // ... or slept on while another looked, ...
+        // ... or slept on while another looked and found nothing, as the keeper does when a waiter is due, ...
         assert!(poller.prepare_to_wait(word::ASLEEP));
+        let before_ns = poller.patience.after(SECOND_NS);
+        assert!(poller.prepare_sleep(word::ASLEEP));
+        let seen_ns = poller.patience.after(0);
+        assert!(seen_ns - before_ns >= SECOND_NS);
+        assert!(slept_ns(&mut poller) >= SECOND_NS);
+        // ... or found something, ...
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        rings(&poller);
         poller.patience.look();
         assert!(slept_ns(&mut poller) < SECOND_NS / 2);
+        // ... or something rang, and the process did not run for a second: the lane that rang is looked at before the wait is over, ...
+        assert!(poller.prepare_to_wait(word::ASLEEP));
+        rings(&poller);
+        poller.waiting.due_ns = Some(poller.patience.after(0) + SECOND_NS);
+        let stopped_ns = slept_ns(&mut poller);
+        poller.waiting.due_ns = Some(u64::MAX);
+        assert!(
+            (SECOND_NS / 2..SECOND_NS - SECOND_NS / 100).contains(&stopped_ns),
+            "{stopped_ns}"
+        );
         // ... and has a lane active.
         assert!(poller.prepare_to_wait(word::ASLEEP));
         poller.active.push(0, 1);
