@@ -139,7 +139,7 @@ fn layers(root: &Path) -> Vec<String> {
 }
 
 /// Crates whose modules still import each other in circles, and the number of such imports, which only gets smaller.
-const CYCLIC: [(&str, usize); 1] = [("port", 50)];
+const CYCLIC: [(&str, usize); 1] = [("port", 29)];
 
 /// The modules directly in a crate import each other without circles; what lies within one is its own.
 fn cycles(root: &Path) -> Vec<String> {

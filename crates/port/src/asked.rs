@@ -3,8 +3,8 @@
 use crate::introduce;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
-use crate::notice::{ask_no_senders, watched_ended};
 use crate::port::Port;
+use crate::port::notice::{ask_no_senders, watched_ended};
 use crate::receive::ReceiveRight;
 use crate::send::SendRight;
 use std::sync::{Arc, Weak};

@@ -9,7 +9,7 @@ use crate::options::Waiting;
 use crate::poller::Gathers;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
-use crate::request::Seal;
+use crate::seal::Seal;
 use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::link::{Kind, SLOTS};

@@ -6,7 +6,7 @@
 
 use crate::error::Resource;
 use crate::port::Port;
-use crate::ports;
+use crate::port::ports;
 use crate::process::{Process, token};
 use crate::rank;
 use crate::rendezvous::{self, SocketFile};

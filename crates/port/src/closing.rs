@@ -4,7 +4,7 @@ use crate::introduce;
 use crate::link::Link;
 use crate::links;
 use crate::port::Port;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use std::collections::HashSet;

@@ -10,14 +10,14 @@ use crate::lending;
 use crate::link::Link;
 use crate::moving;
 use crate::moving::depart;
-use crate::notice;
 use crate::options::Waiting;
-use crate::own::OwnRight;
 use crate::passing::Passed;
+use crate::port::notice;
+use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::send::SendRight;
+use crate::send::{SendRight, moved};
 use crate::vine;
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
@@ -321,7 +321,7 @@ fn part_of(
         Right::Own(own) => own,
     };
     if own.port().home.get().is_some() {
-        let right = own.moved().ok_or(RightError::Dead)?;
+        let right = moved(own).ok_or(RightError::Dead)?;
         let right = Box::new((*right).clone());
         let (part, mut undo) = of_another((process, link), &right, goes_on)?;
         if let Undo::Named(named) = &mut undo {

@@ -2,9 +2,9 @@
 
 use crate::error::{ReceiveError, SendError};
 use crate::message::Message;
-use crate::notice::Notice;
 use crate::options::Waiting;
 use crate::passing::NotForwarded;
+use crate::port::notice::Notice;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
 use crate::right::{Returned, Right, wait_for_word};

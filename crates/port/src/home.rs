@@ -9,7 +9,7 @@ use crate::introduce;
 use crate::link::Link;
 use crate::message::Whom;
 use crate::poller::Poller;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::right::Right;
 use crate::send::SETTLE_NS;

@@ -4,9 +4,9 @@
 use crate::link::Link;
 use crate::link::introductions::{CLAIMS_STEP, Named};
 use crate::links;
-use crate::notice;
-use crate::notice::end_right;
-use crate::ports;
+use crate::port::notice;
+use crate::port::notice::end_right;
+use crate::port::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_slot::ReplySlot;

@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::link_end;
 use crate::links;
 use crate::port::Port;
-use crate::ports;
+use crate::port::ports;
 use crate::process::{Process, WATCH_NS, token};
 use crate::relay;
 use crate::users::{Charge, Foreign};

@@ -1,7 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::Link;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;

@@ -12,7 +12,8 @@ use crate::link_end;
 use crate::links;
 use crate::moving;
 use crate::paths;
-use crate::ports;
+use crate::poller;
+use crate::port::ports;
 use crate::process::Process;
 use crate::protocols;
 use crate::rank;
@@ -97,7 +98,8 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     group::begin(&node)?;
     // Lower modules call these of higher ones.
     vine::of(&node).serve_by(forwarder::serve);
-    ports::serve_by(&node, &protocols::All);
+    poller::serve_by(&node, &protocols::All);
+    ports::end_by(&node, &protocols::All);
     links::end_by(&node, link_end::end_link);
     {
         let mut nodes = Locks::own().nodes.lock();

@@ -14,15 +14,14 @@ use crate::link::held::Held;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::links;
-use crate::local::Shortcut;
-use crate::notice;
-use crate::own::OwnRight;
 use crate::peer_bells::map_peer_bells;
-use crate::ports;
+use crate::port::local::Shortcut;
+use crate::port::notice;
+use crate::port::own::OwnRight;
+use crate::port::ports;
 use crate::process::Process;
 use crate::rank;
-use crate::request::Seal;
-use crate::send::SendRight;
+use crate::send::{SendRight, right_by};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use handfast_layout::link::{REGION_BYTES, Side};
@@ -85,7 +84,7 @@ impl OwnRight {
         // Connecting takes locks of the whole process.
         let _shield = deadline::shield();
         if let Some(home) = port.home.get() {
-            let moved = self.is_good().then(|| home.right(Seal::of(self.target())));
+            let moved = self.is_good().then(|| right_by(&**home, self));
             let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
             let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
             return Ok((*moved).clone());

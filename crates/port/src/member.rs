@@ -2,14 +2,15 @@
 
 use crate::asked;
 use crate::error::{BindError, Misuse};
-use crate::notice;
-use crate::own::OwnRight;
 use crate::port::Port;
-use crate::ports;
+use crate::port::notice;
+use crate::port::own::OwnRight;
+use crate::port::ports;
 use crate::rank;
 use crate::receive::ReceiveRight;
 use crate::revoke;
 use core::sync::atomic::Ordering;
+use handfast_proto::rights::ALL_PERMISSIONS;
 use handfast_sys::sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl MemberPort {
         if self.is_own() {
             self.badges.lock().insert(badge);
         }
-        OwnRight::to(&self.port, badge)
+        OwnRight::to(&self.port, badge, ALL_PERMISSIONS)
     }
 
     /// As [`ReceiveRight::revoke`].

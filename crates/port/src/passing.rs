@@ -10,7 +10,7 @@ use crate::link::returns::{For, Own};
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::paths;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::relay;
 use crate::relay::Relay;

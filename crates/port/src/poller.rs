@@ -22,11 +22,11 @@ use crate::link::Link;
 use crate::link::group::Group;
 use crate::link::introductions::Named;
 use crate::message::Message;
-use crate::notice::{MembersDue, Notices};
-use crate::ports;
+use crate::port::notice::{MembersDue, Notices};
 use crate::process::Process;
-use crate::request::{Received, Request, Seal};
+use crate::request::{Received, Request};
 use crate::right::adopt_one;
+use crate::seal::Seal;
 use bells::Foreigners;
 use clearing::Clearing;
 pub(crate) use gather::Gathers;
@@ -40,7 +40,7 @@ use handfast_wait::{FIRST_LOOKS, Waiter};
 use lane::{Lane, wake_for_room};
 use patience::Patience;
 use pinned::Pinned;
-pub(crate) use protocols::{InLane, Protocols};
+pub(crate) use protocols::{InLane, Protocols, serve_by};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
@@ -144,7 +144,7 @@ impl Poller {
         Self {
             receiver,
             port,
-            protocols: ports::protocols(&process),
+            protocols: protocols::of(&process),
             process,
             notices,
             members_due,

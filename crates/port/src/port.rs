@@ -1,16 +1,21 @@
 //! A bound port.
 
-use crate::local::Local;
-use crate::notice::Notices;
+use crate::port::local::Local;
+use crate::port::notice::Notices;
 use crate::process::Process;
 use crate::receiver::Receiver;
-use crate::request::Seal;
-use crate::send::SendRight;
+use crate::seal::Seal;
 use crate::users::Foreign;
+use core::any::Any;
 use core::sync::atomic::AtomicBool;
 use handfast_proto::rights::Handle;
 use handfast_wait::Waiter;
 use std::sync::{Arc, OnceLock};
+
+pub(crate) mod local;
+pub(crate) mod notice;
+pub(crate) mod own;
+pub(crate) mod ports;
 
 /// A bound port: the state its receive right and the keeper share. On lines of its own: its receiver writes
 /// there.
@@ -47,9 +52,10 @@ pub(crate) trait NewHome: Send + Sync {
     /// Keeper: tells the peers that have got a right to `port` since it moved, if there are some.
     fn tell_new_holders(&self, port: &Port);
 
-    /// The right by which what came here with this seal goes on. Waits for room in the lane to the new home, but in the control
-    /// thread; `None` when the port has ended, or there is no room.
-    fn right(&self, seal: Seal) -> Option<Arc<SendRight>>;
+    /// The right by which what came here with this seal goes on: a `SendRight`, which may itself hold a port, so that this module does
+    /// not know the type. Waits for room in the lane to the new home, but in the control thread; `None` when the port has ended, or
+    /// there is no room.
+    fn right(&self, seal: Seal) -> Option<Arc<dyn Any + Send + Sync>>;
 
     /// The link with this number has ended.
     fn link_ended(&self, link: u32);

@@ -2,6 +2,7 @@
 
 use crate::adopt::adopt_rest;
 use crate::closing;
+use crate::guest;
 use crate::introduce::{self, provide};
 use crate::link::Link;
 use crate::link::introductions::Named;
@@ -9,6 +10,7 @@ use crate::message::{Message, Whom};
 use crate::moving::home;
 use crate::poller::{InLane, Protocols};
 use crate::port::Port;
+use crate::port::ports::Ends;
 use crate::process::Process;
 use crate::redirect;
 use crate::request::Mark;
@@ -58,15 +60,20 @@ impl Protocols for All {
         home::marked(link, process, (header, port), mark)
     }
 
-    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {
-        unbound::refuse_for(process, receiver);
-    }
-
-    fn close(&self, port: &Port, is_quiet: bool) {
-        closing::close(port, is_quiet);
-    }
-
     fn refuse_waiting(&self, process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer) {
         unbound::refuse_waiting(process, link, consumer);
+    }
+}
+
+impl Ends for All {
+    fn close(&self, port: &Port, is_quiet: bool) {
+        // Callers of requests that were received wait on.
+        guest::later(|| port.at.lock().publish_heads(None));
+        closing::close(port, is_quiet);
+        guest::later(|| port.at.lock().close());
+    }
+
+    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {
+        unbound::refuse_for(process, receiver);
     }
 }

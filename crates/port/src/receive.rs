@@ -5,7 +5,7 @@ use crate::error::{BindError, Exhausted, Misuse, ReceiveError, Resource};
 use crate::options::Options;
 use crate::poller::Poller;
 use crate::port::Port;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::receiver::Receiver;
 use crate::receiver::waits;
@@ -21,6 +21,8 @@ use handfast_sys::{OwnedFd, clock};
 use handfast_wait::Waiter;
 use std::sync::Arc;
 use std::time::Instant;
+
+mod mint;
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
@@ -438,10 +440,7 @@ impl Drop for ReceiveRight {
             bound.remove_file();
             bound.deafen(process, self.port.receiver);
         }
-        // Callers of requests that were received wait on.
-        crate::guest::later(|| self.port.at.lock().publish_heads(None));
-        ports::protocols(process).close(&self.port, self.is_quiet);
-        crate::guest::later(|| self.port.at.lock().close());
+        ports::ends(process).close(&self.port, self.is_quiet);
         self.publish_name(false);
         ports::remove(process, self.port.receiver);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the

@@ -9,8 +9,8 @@
 use crate::introduce;
 use crate::link::Link;
 use crate::links;
-use crate::notice;
 use crate::port::Port;
+use crate::port::notice;
 use crate::receive::ReceiveRight;
 use crate::request::Holder;
 use crate::send::SendRight;

@@ -7,11 +7,11 @@ use crate::link::Link;
 use crate::loan::Loan;
 use crate::memory::Memory;
 use crate::message::Message;
-use crate::own::OwnRight;
+use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::receive::ReceiveRight;
 use crate::reply_right::ReplyRight;
-use crate::send::SendRight;
+use crate::send::{SendRight, moved};
 use handfast_layout::part::Part;
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
@@ -156,7 +156,7 @@ fn are_settled(rights: &[Right], to: &SendRight) -> bool {
             !goes_home || best.origin().is_settled()
         }
         // Its port has moved, perhaps there.
-        Right::Own(own) => own.moved().is_none_or(|right| {
+        Right::Own(own) => moved(own).is_none_or(|right| {
             !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()
         }),
         _ => true,

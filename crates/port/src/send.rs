@@ -2,8 +2,8 @@
 
 use crate::error::RightError;
 use crate::link::{Link, Outgoing};
-use crate::local::Shortcut;
 use crate::options::{Options, WaitBy};
+use crate::port::local::Shortcut;
 use crate::process::Process;
 use crate::rank;
 use crate::slots::Ticket;
@@ -15,6 +15,7 @@ use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
 use handfast_sys::lock::OwnedGuard as Guard;
+pub(crate) use moved::{moved, right_by};
 pub use origin::Identity;
 pub(crate) use origin::{Claimed, Origin};
 pub(crate) use room::LaneWait;

@@ -9,10 +9,10 @@
 
 use crate::closing;
 use crate::error::{BindError, Exhausted, SendError};
-use crate::local::Local;
-pub use crate::local::{Incoming, Serve};
-use crate::notice;
-use crate::notice::Notice;
+use crate::port::local::Local;
+pub use crate::port::local::{Incoming, Serve};
+use crate::port::notice;
+use crate::port::notice::Notice;
 use crate::receive::ReceiveRight;
 use crate::request::Request;
 pub(crate) use calls::copy_into;

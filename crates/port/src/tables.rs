@@ -12,6 +12,7 @@ pub(crate) enum Which {
     Groups,
     Links,
     Ports,
+    Protocols,
     Vines,
     Loops,
     Accepted,

@@ -8,7 +8,7 @@ use crate::link::wake::{wake_caller, wake_producer};
 use crate::links;
 use crate::message::Message;
 use crate::message::Whom;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use core::sync::atomic::Ordering;

@@ -6,9 +6,9 @@
 
 use crate::error::RightError;
 use crate::link::Link;
-use crate::notice;
 use crate::options::Options;
 use crate::port::Port;
+use crate::port::notice;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::{ReceiveRight, nameless};

@@ -9,7 +9,7 @@ use crate::link_life;
 use crate::links;
 use crate::peer_bells::{PeerBells, map_peer_bells};
 use crate::per_cpu;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::turns::{Turn, Turns};
 use crate::users::Foreign;

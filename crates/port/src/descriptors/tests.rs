@@ -7,7 +7,7 @@ use crate::link::inbox::{UNHEARD_MAX, Unheard};
 use crate::link_end;
 use crate::links;
 use crate::peer_bells::PeerBells;
-use crate::ports;
+use crate::port::ports;
 use crate::users::Foreign;
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;

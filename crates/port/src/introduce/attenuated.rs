@@ -3,8 +3,8 @@
 use super::named;
 use crate::link::Link;
 use crate::link::introductions::Named;
-use crate::notice;
-use crate::ports;
+use crate::port::notice;
+use crate::port::ports;
 use crate::process::Process;
 use handfast_proto::introductions::Claim;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::introduce::provide;
 use crate::link::returns::{For, Own};
 use crate::link::{IsAwaited, Link};
 use crate::process::Process;
-use crate::request::Seal;
+use crate::seal::Seal;
 use crate::send::{Claimed, Origin, SendRight};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;

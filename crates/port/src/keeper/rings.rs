@@ -1,7 +1,7 @@
 //! Waiters at ports that are not sleeping threads, as far as the control thread calls them.
 
 use crate::link::Link;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::receiver::Receiver;
 use crate::receiver::waits::{call_due_at, rung_at};

@@ -12,7 +12,7 @@ use crate::links;
 use crate::moving;
 use crate::paths;
 use crate::per_cpu::worker;
-use crate::ports;
+use crate::port::ports;
 use crate::process::{Process, WATCH_NS};
 use crate::redirect;
 use crate::relay;

@@ -8,17 +8,19 @@ use crate::introduce::{OF_MOVED, Provided, mint};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::links;
-use crate::notice;
-use crate::notice::Notice;
 use crate::options::Waiting;
+use crate::port::notice;
+use crate::port::notice::Notice;
+use crate::port::ports;
 use crate::port::{NewHome, Port};
-use crate::ports;
 use crate::process::Process;
 use crate::rank;
 use crate::receive::ReceiveRight;
-use crate::request::{Mark, Request, Seal};
+use crate::request::{Mark, Request};
 use crate::right::{Right, wait_for_word};
+use crate::seal::Seal;
 use crate::send::SendRight;
+use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
@@ -133,7 +135,7 @@ impl Home {
     }
 
     fn pass_on(&self, mut request: Request) -> bool {
-        let Some(to) = self.right(request.seal()) else {
+        let Some(to) = self.right_on(request.seal()) else {
             return false;
         };
         let _held = request.hold_descriptors();
@@ -181,7 +183,7 @@ impl Home {
             Marked::All { again: false } => {}
             Marked::All { again: true } => self.exported(),
         }
-        let Some(to) = self.right(mark.seal) else {
+        let Some(to) = self.right_on(mark.seal) else {
             return false;
         };
         while to.failure().is_none() {
@@ -212,23 +214,9 @@ impl Home {
         }
         false
     }
-}
 
-impl NewHome for Home {
-    fn exported(&self) {
-        // Release: a thread that takes it away finds the right.
-        self.has_new.store(true, Ordering::Release);
-        self.process.schedule(Timer::MovedPorts);
-    }
-
-    fn tell_new_holders(&self, port: &Port) {
-        // Acquire: pairs with the Release in `exported`.
-        if self.has_new.swap(false, Ordering::Acquire) {
-            self.tell_holders(port);
-        }
-    }
-
-    fn right(&self, seal: Seal) -> Option<Arc<SendRight>> {
+    /// See [`NewHome::right`].
+    fn right_on(&self, seal: Seal) -> Option<Arc<SendRight>> {
         if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
         }
@@ -266,6 +254,25 @@ impl NewHome for Home {
         drop(by_seal);
         drop(unused);
         Some(right)
+    }
+}
+
+impl NewHome for Home {
+    fn exported(&self) {
+        // Release: a thread that takes it away finds the right.
+        self.has_new.store(true, Ordering::Release);
+        self.process.schedule(Timer::MovedPorts);
+    }
+
+    fn tell_new_holders(&self, port: &Port) {
+        // Acquire: pairs with the Release in `exported`.
+        if self.has_new.swap(false, Ordering::Acquire) {
+            self.tell_holders(port);
+        }
+    }
+
+    fn right(&self, seal: Seal) -> Option<Arc<dyn Any + Send + Sync>> {
+        Some(self.right_on(seal)?)
     }
 
     fn link_ended(&self, link: u32) {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::ports;
+use crate::port::ports;
 use handfast_testing::{PATIENCE, Random};
 use std::thread;
 

@@ -2,7 +2,7 @@
 
 use super::Poller;
 use super::lane::Lane;
-use crate::ports;
+use crate::port::ports;
 use crate::request::Received;
 use handfast_layout::link::SLOTS;
 use handfast_proto::rota::{Key, Rang};

@@ -2,7 +2,8 @@
 
 use super::{Poller, wake_for_room};
 use crate::message::Message;
-use crate::request::{Request, Seal};
+use crate::request::Request;
+use crate::seal::Seal;
 use handfast_layout::link::Kind;
 use handfast_ring::lane::Unusual;
 use handfast_sys::socket::Peer;

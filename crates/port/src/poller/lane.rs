@@ -3,7 +3,8 @@
 use crate::link::Link;
 use crate::link::hearing::Hearing;
 use crate::link::wake::wake_producer;
-use crate::request::{Received, Seal};
+use crate::request::Received;
+use crate::seal::Seal;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, REPLIES};

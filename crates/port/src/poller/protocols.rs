@@ -3,13 +3,13 @@
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::message::Message;
-use crate::port::Port;
 use crate::process::Process;
 use crate::request::Mark;
+use crate::tables::{Table, Which};
 use handfast_proto::rights::Handle;
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Header};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A message in a lane: the link, its header, its bytes.
 pub(crate) type InLane<'a> = (&'a Arc<Link>, Header, &'a [u8]);
@@ -50,13 +50,26 @@ pub(crate) trait Protocols: Send + Sync {
         mark: (u32, u64),
     ) -> Result<Option<Mark>, Fault>;
 
-    /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of the bound ports.
-    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32);
-
-    /// The receive right of a port is dropped: tells those that have rights to it, but where it is quiet, and ends what shares its
-    /// receiver.
-    fn close(&self, port: &Port, is_quiet: bool);
-
     /// Takes and refuses what waits in a lane of a port that ends.
     fn refuse_waiting(&self, process: &Arc<Process>, link: &Arc<Link>, consumer: &mut Consumer);
+}
+
+/// Set when the node starts.
+#[derive(Default)]
+struct Served(OnceLock<&'static dyn Protocols>);
+
+impl Table for Served {
+    const WHICH: Which = Which::Protocols;
+}
+
+/// A node starts: its pollers hand these what is more than bytes.
+pub(crate) fn serve_by(process: &Process, protocols: &'static dyn Protocols) {
+    let _ = process.tables.get::<Served>().0.set(protocols);
+}
+
+pub(super) fn of(process: &Process) -> &'static dyn Protocols {
+    match process.tables.get::<Served>().0.get() {
+        Some(protocols) => *protocols,
+        None => unreachable!("a node starts with them"),
+    }
 }

@@ -3,9 +3,10 @@
 use super::lane::NO_RIGHT;
 use super::{Poller, named};
 use crate::link::introductions::Named;
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
-use crate::request::{Request, Seal};
+use crate::request::Request;
+use crate::seal::Seal;
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{Kind, REVOKED};
 use handfast_layout::part::{is_member, receiver_of};

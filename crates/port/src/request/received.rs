@@ -2,10 +2,11 @@
 
 use crate::link::Link;
 use crate::message::Message;
-use crate::notice::Notice;
 use crate::pool::{Pool, Pooled};
+use crate::port::notice::Notice;
 use crate::reply_slot::{NO_KEY, ReplySlot};
-use handfast_proto::rights::{Handle, Target};
+use crate::seal::Seal;
+use handfast_proto::rights::Handle;
 use handfast_sys::socket::Peer;
 use std::sync::Arc;
 
@@ -37,45 +38,6 @@ pub(crate) struct Mark {
     pub(crate) seal: Seal,
     pub(crate) lanes: u32,
     pub(crate) number: u64,
-}
-
-/// The part of a right that its receiver is told.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Seal {
-    pub(crate) badge: u64,
-    pub(crate) permissions: u16,
-    /// The port, if it shares its receiver; zero for the receiver's own.
-    pub(crate) member: u32,
-}
-
-impl Seal {
-    /// The seal of no right.
-    pub(crate) const NONE: Self = Self {
-        badge: 0,
-        permissions: 0,
-        member: 0,
-    };
-
-    /// The port, if it shares its receiver.
-    pub(crate) fn member(self) -> Option<u32> {
-        (self.member != 0).then_some(self.member)
-    }
-
-    pub(crate) const fn of(target: Target) -> Self {
-        Self {
-            badge: target.badge,
-            permissions: target.permissions,
-            member: 0,
-        }
-    }
-
-    /// As [`Self::of`], of a right to a port that shares its receiver.
-    pub(crate) const fn of_member(target: Target) -> Self {
-        Self {
-            member: target.port,
-            ..Self::of(target)
-        }
-    }
 }
 
 /// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are

@@ -3,7 +3,7 @@
 
 use super::SendRight;
 use crate::error::{Gone, SendError};
-use crate::local::Shortcut;
+use crate::port::local::Shortcut;
 use core::sync::atomic::Ordering;
 
 impl SendRight {

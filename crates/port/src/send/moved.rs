@@ -4,8 +4,25 @@ use super::{Origin, SendRight};
 use crate::error::{Gone, SendError};
 use crate::link::redirects::Moved;
 use crate::options::Waiting;
+use crate::port::NewHome;
+use crate::port::own::OwnRight;
+use crate::seal::Seal;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
+use std::sync::Arc;
+
+/// The right to its port's new home that a right of this process stands for, where the port has moved; none if it was revoked, or the
+/// port has ended. May wait for room in a lane.
+pub(crate) fn moved(own: &OwnRight) -> Option<Arc<SendRight>> {
+    let home = own.port().home.get()?;
+    own.is_good().then(|| right_by(&**home, own))?
+}
+
+/// See [`NewHome::right`].
+pub(crate) fn right_by(home: &dyn NewHome, own: &OwnRight) -> Option<Arc<SendRight>> {
+    let right = home.right(Seal::of(own.target()))?;
+    right.downcast().ok()
+}
 
 impl SendRight {
     /// This right, or what it has become since it came (see `door` and `redirect`), or is on this CPU (see

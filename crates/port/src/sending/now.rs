@@ -3,9 +3,9 @@
 use crate::again;
 use crate::give_back;
 use crate::lending;
-use crate::notice;
 use crate::options::Waiting;
-use crate::own::OwnRight;
+use crate::port::notice;
+use crate::port::own::OwnRight;
 use crate::right::Right;
 use crate::send::{Origin, Posted, SendRight};
 use crate::slots::Ticket;

@@ -3,8 +3,8 @@
 use super::beside::{self, Inside, Next};
 use super::{HOPS_MAX, Incoming};
 use crate::error::{DomainError, Gone, Misuse, SendError};
-use crate::local::Shortcut;
 use crate::message::Message;
+use crate::port::local::Shortcut;
 use crate::right::Right;
 use crate::send::SendRight;
 use core::cell::Cell;

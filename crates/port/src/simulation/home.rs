@@ -6,9 +6,9 @@ use crate::error::{ConnectError, Gone, Misuse, ReceiveError, RightError, SendErr
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::message::Message;
-use crate::notice::Notice;
-use crate::own::OwnRight;
 use crate::paths;
+use crate::port::notice::Notice;
+use crate::port::own::OwnRight;
 use crate::receive::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
@@ -413,7 +413,7 @@ impl Scene {
         let best = right.best();
         let peer = best.link().peer.pid & 0xff;
         let home = self.homes.iter().find(|home| home.number == peer);
-        home.is_none_or(|home| crate::ports::is_vine(home.node.process(), best.port()))
+        home.is_none_or(|home| crate::port::ports::is_vine(home.node.process(), best.port()))
     }
 
     /// That something has gone well, or has failed as it may.

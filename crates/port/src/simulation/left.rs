@@ -3,8 +3,8 @@
 
 use super::{directory, enter, seeds};
 use crate::Node;
-use crate::notice::Notice;
 use crate::options::Options;
+use crate::port::notice::Notice;
 use core::time::Duration;
 use handfast_sys::clock;
 use handfast_sys::simulation::random;

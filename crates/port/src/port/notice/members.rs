@@ -1,7 +1,7 @@
 //! The notices of ports that share a receiver.
 
 use super::{Notice, Unheard};
-use crate::ports;
+use crate::port::ports;
 use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::Ordering;

@@ -5,9 +5,9 @@
 //! been made since, the notice waits until there is none again.
 
 use crate::link::deaths::HearsOfDeaths;
-use crate::own::Own;
 use crate::port::Port;
-use crate::ports;
+use crate::port::own::Own;
+use crate::port::ports;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use handfast_layout::part::is_member;

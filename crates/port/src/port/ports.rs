@@ -5,7 +5,6 @@ use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Reserved;
 use crate::link::hearing::Hearing;
-use crate::poller::Protocols;
 use crate::port::Port;
 use crate::process::Process;
 use crate::rank;
@@ -36,7 +35,7 @@ struct Ports {
     last_member: AtomicU32,
     members: RwLock<Members, rank::Members>,
     /// Set when the node starts.
-    protocols: OnceLock<&'static dyn Protocols>,
+    ends: OnceLock<&'static dyn Ends>,
 }
 
 /// Ports that share receivers.
@@ -104,15 +103,24 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
-/// A node starts: the protocols above its ports.
-pub(crate) fn serve_by(process: &Process, protocols: &'static dyn Protocols) {
-    let _ = of(process).protocols.set(protocols);
+/// The work of the protocols above the ports of a node when one ends, and before the next at its receiver.
+pub(crate) trait Ends: Send + Sync {
+    /// The receive right of a port is dropped: tells those that have rights to it, but where it is quiet, ends what shares its
+    /// receiver, and answers what waits there.
+    fn close(&self, port: &Port, is_quiet: bool);
+
+    /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of the bound ports.
+    fn clear_receiver(&self, process: &Arc<Process>, receiver: u32);
 }
 
-/// The protocols above the ports of a node.
-pub(crate) fn protocols(process: &Process) -> &'static dyn Protocols {
-    match of(process).protocols.get() {
-        Some(protocols) => *protocols,
+/// A node starts: the protocols above its ports.
+pub(crate) fn end_by(process: &Process, ends: &'static dyn Ends) {
+    let _ = of(process).ends.set(ends);
+}
+
+pub(crate) fn ends(process: &Process) -> &'static dyn Ends {
+    match of(process).ends.get() {
+        Some(ends) => *ends,
         None => unreachable!("a node starts with them"),
     }
 }
@@ -133,7 +141,7 @@ fn bind_port(
     // The receiver stays free: a thread that gives it to a port has that lock. Without the lock of the
     // ports: rights end here.
     let free = unbound(process).first().copied();
-    free.inspect(|receiver| protocols(process).clear_receiver(process, *receiver));
+    free.inspect(|receiver| ends(process).clear_receiver(process, *receiver));
     let mut ports = of(process).list.write();
     let receiver = free.map_or(ports.len(), |receiver| receiver as usize);
     if receiver >= bell::RECEIVERS as usize {

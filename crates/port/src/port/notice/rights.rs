@@ -2,8 +2,8 @@
 
 use super::{rights_ended, watched_ended};
 use crate::link::Link;
-use crate::own::OwnRight;
 use crate::port::Port;
+use crate::port::own::OwnRight;
 use handfast_proto::rights::{Exports, Handle, Refused, Target};
 use std::sync::Arc;
 

@@ -1,12 +1,9 @@
 //! Rights of a process to its own ports: minting them, and handling those that come home.
 
-use crate::notice;
 use crate::port::Port;
-use crate::receive::ReceiveRight;
-use crate::request::Seal;
-use crate::send::SendRight;
+use crate::port::notice;
 use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_proto::rights::{ALL_PERMISSIONS, Map, Target};
+use handfast_proto::rights::{Map, Target};
 use handfast_sys::deadline;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
@@ -28,34 +25,12 @@ pub(crate) struct Own {
     is_watched: AtomicBool,
 }
 
-impl ReceiveRight {
-    /// Makes a right to send to this port, which may be sent to any process in a message. Its
-    /// receiver is told the badge with each message that comes through it or a copy of it
-    /// ([`Request::badge`](crate::Request::badge)); rights got by [`connect`](crate::connect) have
-    /// badge zero. No system call, no descriptor.
-    ///
-    /// Rights to one port with one badge and the same permissions arrive as one right at their receiver.
-    #[must_use]
-    pub fn mint(&self, badge: u64) -> OwnRight {
-        self.mint_with(badge, ALL_PERMISSIONS)
-    }
-
-    /// As [`Self::mint`], with exactly these permissions, a bit each. Their meaning is up to the receiver, which gets
-    /// them with each message ([`Request::permissions`](crate::Request::permissions)). Holders can take some away
-    /// ([`SendRight::attenuate`](crate::SendRight::attenuate)) and add none.
-    #[must_use]
-    pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
-        let own = OwnRight::minted(self.port().clone(), badge);
-        OwnRight { own, permissions }
-    }
-}
-
 impl OwnRight {
     /// A right to a port of this process.
-    pub(crate) fn to(port: &Arc<Port>, badge: u64) -> Self {
+    pub(crate) fn to(port: &Arc<Port>, badge: u64, permissions: u16) -> Self {
         Self {
             own: Self::minted(port.clone(), badge),
-            permissions: ALL_PERMISSIONS,
+            permissions,
         }
     }
 
@@ -79,20 +54,6 @@ impl OwnRight {
             permissions,
             ..self.clone()
         }
-    }
-
-    /// The right to its port's new home that it stands for, where the port has moved; none if it was revoked, or the port has ended.
-    /// May wait for room in a lane.
-    pub(crate) fn moved(&self) -> Option<Arc<SendRight>> {
-        let home = self.port().home.get()?;
-        self.is_good()
-            .then(|| home.right(Seal::of(self.target())))?
-    }
-
-    /// Whether this is a right to that port.
-    #[must_use]
-    pub fn is_to(&self, receive: &ReceiveRight) -> bool {
-        Arc::ptr_eq(&self.own.port, receive.port())
     }
 
     fn minted(port: Arc<Port>, badge: u64) -> Arc<Own> {

@@ -1,8 +1,8 @@
 //! The server of a port inside this process, as the port and the rights to it know the server (`served`).
 
 use crate::error::SendError;
-use crate::own::OwnRight;
 use crate::port::Port;
+use crate::port::own::OwnRight;
 use crate::process::Process;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use handfast_layout::counters;
