@@ -5,7 +5,7 @@ use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
 use crate::port::Port;
 use crate::port::notice::{ask_no_senders, watched_ended};
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use std::sync::{Arc, Weak};
 

@@ -7,7 +7,8 @@ use crate::error::{ReceiveError, SendError, Unsent};
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::poller::Gathers;
-use crate::receive::ReceiveRight;
+use crate::polling;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::seal::Seal;
 use crate::send::SendRight;
@@ -261,9 +262,11 @@ impl ReceiveRight {
         batch.clear();
         self.check()?;
         let port = self.port();
-        port.at
-            .wait(port.at.try_lock(), deadline_ns, |poller, first| {
-                poller.gather(first, batch)
-            })
+        polling::wait(
+            &port.at,
+            polling::try_lock(&port.at),
+            deadline_ns,
+            |poller, first| poller.gather(first, batch),
+        )
     }
 }

@@ -1,12 +1,12 @@
 //! Connecting: the asking half of the handshake.
 
+use crate::binding::BEHIND_DESCRIPTOR;
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link_end;
 use crate::options::Options;
 use crate::process::Process;
-use crate::receive::BEHIND_DESCRIPTOR;
 use crate::redirect;
 use crate::rendezvous;
 use crate::send::SendRight;

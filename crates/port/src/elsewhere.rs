@@ -7,7 +7,7 @@
 
 use crate::link::Link;
 use crate::paths::{self, Path};
-use crate::receiver::park;
+use crate::port::receiver::park;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::REPLIES;

@@ -5,7 +5,7 @@ use crate::message::Message;
 use crate::options::Waiting;
 use crate::passing::NotForwarded;
 use crate::port::notice::Notice;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::right::{Returned, Right, wait_for_word};
 use crate::send::SendRight;

@@ -1,5 +1,6 @@
 //! The free functions, which use the global node ([`Node::global`](crate::Node::global)).
 
+use crate::binding;
 use crate::connect::{connect_at, connect_behind};
 use crate::error::{BindError, ConnectError, NodeError};
 use crate::lifecycle;
@@ -7,7 +8,7 @@ use crate::limits;
 use crate::moving;
 use crate::options::Options;
 use crate::quotas::Quotas;
-use crate::receive::{self, ReceiveRight};
+use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::name;
@@ -30,7 +31,7 @@ pub fn anonymous() -> Result<ReceiveRight, BindError> {
 /// # Errors
 /// [`BindError::Exhausted`] when the process has as many ports as it can have.
 pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
-    Ok(receive::nameless(&lifecycle::current()?, options)?)
+    Ok(binding::nameless(&lifecycle::current()?, options)?)
 }
 
 /// Binds `name` with default options. See [`bind_with`].
@@ -53,7 +54,7 @@ pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
 pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError> {
     name::check(name).map_err(BindError::BadName)?;
     // First, so that a process that cannot have its own memory leaves no file.
-    receive::bind_at(&lifecycle::current()?, name, options)
+    binding::bind_at(&lifecycle::current()?, name, options)
 }
 
 /// Connects to the port bound as `name`, with default options. See [`connect_with`].
@@ -133,7 +134,7 @@ pub fn set_quotas_by(
 /// As [`bind`], but for names.
 #[doc(hidden)]
 pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
-    receive::behind_descriptor(&lifecycle::current()?)
+    binding::behind_descriptor(&lifecycle::current()?)
 }
 
 /// Connects to the port behind a descriptor that its process has got by [`behind_descriptor`]. For crates above.

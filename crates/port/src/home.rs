@@ -9,6 +9,7 @@ use crate::introduce;
 use crate::link::Link;
 use crate::message::Whom;
 use crate::poller::Poller;
+use crate::polling;
 use crate::port::ports;
 use crate::process::Process;
 use crate::right::Right;
@@ -42,7 +43,7 @@ pub(crate) fn come_home(
         }
         let at = ports::by_id(process, port);
         let Some(at) = at else { break };
-        if let Some(mut poller) = at.at.try_lock() {
+        if let Some(mut poller) = polling::try_lock(&at.at) {
             // Nothing is between a lane and the table now.
             let known = redeem_at_home(process, number, recipient);
             let known = known.or_else(|| {
@@ -58,7 +59,7 @@ pub(crate) fn come_home(
                 introduce::forgo_provision(process, number, recipient);
                 Some(right)
             });
-            at.at.leave(poller);
+            polling::leave(&at.at, poller);
             return Some(known.unwrap_or(Right::Dead));
         }
         match whom {

@@ -1,6 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::Link;
+use crate::polling;
 use crate::port::ports;
 use crate::process::Process;
 use core::sync::atomic::Ordering;
@@ -15,11 +16,11 @@ use std::sync::Arc;
 pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     let mut all = true;
     for port in ports::all(process) {
-        match port.at.try_lock() {
+        match polling::try_lock(&port.at) {
             Some(mut poller) => {
                 poller.take_dead(link);
                 poller.publish_heads(Some(link));
-                port.at.leave(poller);
+                polling::leave(&port.at, poller);
             }
             None => all = false,
         }
@@ -82,11 +83,11 @@ fn leave_lane(
     receiver: u32,
 ) -> Result<bool, Fault> {
     if let Some(port) = ports::at(process, receiver) {
-        let Some(mut poller) = port.at.try_lock() else {
+        let Some(mut poller) = polling::try_lock(&port.at) else {
             return Ok(false);
         };
         let left = poller.leave_lane(link, lane);
-        port.at.leave(poller);
+        polling::leave(&port.at, poller);
         return left.map(|()| true);
     }
     // No port is bound meanwhile.

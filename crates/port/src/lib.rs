@@ -6,6 +6,7 @@
 
 mod send;
 
+mod binding;
 mod bound;
 mod call;
 mod cancel;
@@ -57,9 +58,10 @@ mod waiters;
 mod batch;
 
 mod per_cpu;
+mod polling;
 mod port;
 mod receive;
-mod receiver;
+mod receive_right;
 mod receiving;
 mod reply_right;
 mod reply_slot;
@@ -131,7 +133,7 @@ pub use per_cpu::{PerCpu, Place, Worker};
 pub use port::notice::Notice;
 pub use port::own::OwnRight;
 pub use quotas::Quotas;
-pub use receive::ReceiveRight;
+pub use receive_right::ReceiveRight;
 pub use receiving::Receive;
 pub use reply_right::ReplyRight;
 pub use request::{Holder, Request};

@@ -7,7 +7,7 @@ use crate::port::notice;
 use crate::port::own::OwnRight;
 use crate::port::ports;
 use crate::rank;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::revoke;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::ALL_PERMISSIONS;

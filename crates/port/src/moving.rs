@@ -12,6 +12,7 @@
 //! Between the first two lines no thread receives; sent messages wait in their lanes. Then a thread of the old
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
+use crate::binding;
 use crate::error::{Misuse, RightError};
 use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX};
@@ -21,7 +22,7 @@ use crate::port::notice;
 use crate::port::ports;
 use crate::process::Process;
 use crate::rank;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
@@ -360,7 +361,7 @@ pub(crate) fn settle_in(
     (token, asks): (u32, bool),
     bound: Option<crate::bound::Moving>,
 ) -> Right {
-    let made = ReceiveRight::arrive(process, link.peer.uid, bound);
+    let made = binding::arrive(process, link.peer.uid, bound);
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);

@@ -1,5 +1,6 @@
 //! Nodes: one process's ends of links, explicitly.
 
+use crate::binding;
 use crate::configuration::Configuration;
 use crate::connect;
 use crate::error::{BindError, ConnectError, Misuse, NodeError, SetError};
@@ -9,7 +10,7 @@ use crate::moving;
 use crate::options::Options;
 use crate::process::Process;
 use crate::quotas::Quotas;
-use crate::receive::{self, ReceiveRight};
+use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use crate::set::WaitSet;
 use core::time::Duration;
@@ -129,7 +130,7 @@ impl Node {
     /// # Errors
     /// As there.
     pub fn bind_with(&self, name: &str, options: Options) -> Result<ReceiveRight, BindError> {
-        receive::bind_at(&self.process, name, options)
+        binding::bind_at(&self.process, name, options)
     }
 
     /// As [`anonymous`](crate::anonymous), by this node.
@@ -146,7 +147,7 @@ impl Node {
     /// As there.
     pub fn anonymous_with(&self, options: Options) -> Result<ReceiveRight, BindError> {
         self.process.check()?;
-        Ok(receive::nameless(&self.process, options)?)
+        Ok(binding::nameless(&self.process, options)?)
     }
 
     /// As [`connect`](crate::connect), by this node.

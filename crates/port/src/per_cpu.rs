@@ -6,17 +6,19 @@
 //! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
 //! may not use, and for senders that do not know of the other receivers yet.
 
+use crate::binding;
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::link::Link;
 use crate::link::spread::{CPUS, Entry, message};
 use crate::links;
 use crate::options::Options;
+use crate::polling;
+use crate::polling::waits;
 use crate::port::Port;
 use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::rank;
-use crate::receive::{self, ReceiveRight};
-use crate::receiver::waits;
+use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
 use crate::request::{Received, Request};
 use crate::tables::{Table, Which};
@@ -221,8 +223,8 @@ impl ReceiveRight {
         self.set_options(options);
         let mut desks = vec![Desk::new(self, None)];
         for cpu in &cpus {
-            let right = receive::nameless(&process, options).map_err(none_left)?;
-            right.port().at.lock().works_for(main);
+            let right = binding::nameless(&process, options).map_err(none_left)?;
+            polling::lock(&right.port().at).works_for(main);
             desks.push(Desk::new(right, Some(*cpu)));
         }
         let entry = |desk: &Desk| Some((desk.cpu?, desk.right.port().receiver));
@@ -318,7 +320,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The first of its ports tells the callers of all: those whose requests were received wait on.
         for desk in self.desks.iter().filter(|desk| desk.right.check().is_ok()) {
-            crate::guest::later(|| desk.port().at.lock().publish_heads(None));
+            crate::guest::later(|| polling::lock(&desk.port().at).publish_heads(None));
         }
     }
 }

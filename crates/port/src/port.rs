@@ -3,19 +3,19 @@
 use crate::port::local::Local;
 use crate::port::notice::Notices;
 use crate::process::Process;
-use crate::receiver::Receiver;
 use crate::seal::Seal;
 use crate::users::Foreign;
 use core::any::Any;
 use core::sync::atomic::AtomicBool;
 use handfast_proto::rights::Handle;
-use handfast_wait::Waiter;
+use receiver::Receiver;
 use std::sync::{Arc, OnceLock};
 
 pub(crate) mod local;
 pub(crate) mod notice;
 pub(crate) mod own;
 pub(crate) mod ports;
+pub(crate) mod receiver;
 
 /// A bound port: the state its receive right and the keeper share. On lines of its own: its receiver writes
 /// there.
@@ -66,22 +66,20 @@ pub(crate) trait NewHome: Send + Sync {
 }
 
 impl Port {
-    pub(crate) fn new(
-        process: Arc<Process>,
-        (receiver, generation): (u32, u32),
-        name: &str,
-        waiter: Waiter,
-    ) -> Self {
-        let id = receiver | generation << 8;
-        let notices = Arc::new(Notices::default());
-        let at = Receiver::new(process.clone(), (receiver, id), notices.clone(), waiter);
+    /// The number of the port of a receiver with a generation.
+    pub(crate) const fn number((receiver, generation): (u32, u32)) -> u32 {
+        receiver | generation << 8
+    }
+
+    /// The port with this number, of a receiver of its own.
+    pub(crate) fn new(at: Arc<Receiver>, id: u32, name: &str, notices: Arc<Notices>) -> Self {
         Self {
-            at: Arc::new(at),
-            receiver,
+            receiver: at.index,
+            process: at.process.clone(),
+            at,
             id,
             name: name.to_owned(),
             notices,
-            process,
             home: OnceLock::new(),
             taken_up: OnceLock::new(),
             is_leaving: AtomicBool::new(false),

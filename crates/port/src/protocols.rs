@@ -9,6 +9,7 @@ use crate::link::introductions::Named;
 use crate::message::{Message, Whom};
 use crate::moving::home;
 use crate::poller::{InLane, Protocols};
+use crate::polling;
 use crate::port::Port;
 use crate::port::ports::Ends;
 use crate::process::Process;
@@ -68,9 +69,9 @@ impl Protocols for All {
 impl Ends for All {
     fn close(&self, port: &Port, is_quiet: bool) {
         // Callers of requests that were received wait on.
-        guest::later(|| port.at.lock().publish_heads(None));
+        guest::later(|| polling::lock(&port.at).publish_heads(None));
         closing::close(port, is_quiet);
-        guest::later(|| port.at.lock().close());
+        guest::later(|| polling::lock(&port.at).close());
     }
 
     fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {

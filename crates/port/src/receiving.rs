@@ -2,8 +2,9 @@
 //! implementation.
 
 use crate::error::{ReceiveError, SetError};
-use crate::receive::ReceiveRight;
-use crate::receiver::waits;
+use crate::polling;
+use crate::polling::waits;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -121,7 +122,7 @@ impl Future for Receive<'_> {
             // Called or not, it looks now.
             waits::leave_takers(&port.at, number);
         }
-        let guard = port.at.try_lock().or_else(|| {
+        let guard = polling::try_lock(&port.at).or_else(|| {
             self.number = Some(waits::enter_takers(&port.at, context.waker()));
             waits::try_lock_again(&port.at)
         });
@@ -138,7 +139,7 @@ impl Future for Receive<'_> {
             if let Some(number) = self.number.take() {
                 waits::leave_takers(&port.at, number);
             }
-            port.at.leave(poller);
+            polling::leave(&port.at, poller);
             return Poll::Ready(Ok(request));
         }
         let entered = self.number.take();

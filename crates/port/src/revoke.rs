@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::links;
 use crate::port::Port;
 use crate::port::notice;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
 use crate::send::SendRight;
 use std::sync::Arc;

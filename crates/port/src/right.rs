@@ -9,7 +9,7 @@ use crate::memory::Memory;
 use crate::message::Message;
 use crate::port::own::OwnRight;
 use crate::process::Process;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::reply_right::ReplyRight;
 use crate::send::{SendRight, moved};
 use handfast_layout::part::Part;

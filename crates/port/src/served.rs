@@ -9,15 +9,18 @@
 
 use crate::closing;
 use crate::error::{BindError, Exhausted, SendError};
+use crate::polling;
+use crate::port::Port;
 use crate::port::local::Local;
 pub use crate::port::local::{Incoming, Serve};
 use crate::port::notice;
 use crate::port::notice::Notice;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 pub(crate) use calls::copy_into;
 use core::sync::atomic::{AtomicUsize, Ordering};
-use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::{MESSAGE_BYTES_MAX, counters};
+use handfast_proto::timers::Timer;
 use std::sync::Arc;
 
 mod beside;
@@ -101,10 +104,28 @@ impl Drop for Served {
         }
         let port = self.receive.port();
         // Callers of requests that were received wait on.
-        crate::guest::later(|| port.at.lock().publish_heads(None));
+        crate::guest::later(|| polling::lock(&port.at).publish_heads(None));
         closing::tell_closing(&port.process, port);
         let Notice::Dead(number) = STOP else { return };
         (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));
+    }
+}
+
+/// Keeper: adds the new counts of calls here to the counters of `port`, unless a thread receives at this moment.
+pub(crate) fn publish_calls(port: &Port) {
+    let Some(local) = port.served.get() else {
+        return;
+    };
+    let Some(poller) = polling::try_lock(&port.at) else {
+        return port.process.schedule(Timer::DomainCalls);
+    };
+    let new = local.new_calls();
+    let calls = counters::port_word(port.receiver, counters::CALLS);
+    port.process.counting.tally.add(calls, new);
+    polling::leave(&port.at, poller);
+    // Once more after the mark is taken away: a call that has found it there may have been counted since.
+    if new > 0 || local.was_due() {
+        port.process.schedule(Timer::DomainCalls);
     }
 }
 

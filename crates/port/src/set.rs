@@ -3,10 +3,10 @@
 use crate::error::{Misuse, ReceiveError, Resource, SetError};
 use crate::lifecycle;
 use crate::options::Options;
+use crate::polling;
+use crate::polling::waits;
 use crate::process::Process;
-use crate::receive::ReceiveRight;
-use crate::receiver::Receiver;
-use crate::receiver::waits;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -257,7 +257,7 @@ impl WaitSet {
         for token in &self.ports {
             if let Member::Port(port) = &self.members[token.0 as usize] {
                 let port = port.port();
-                waits::resume(&port.at, &mut port.at.lock());
+                waits::resume(&port.at, &mut polling::lock(&port.at));
             }
         }
         let over = self.process.check();
@@ -283,7 +283,7 @@ impl WaitSet {
             let receiver = reply.receiver();
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {
-                let mut poller = port.port().at.lock();
+                let mut poller = polling::lock(&port.port().at);
                 if poller.answer(reply, bytes) {
                     port.port().at.woke_caller();
                 }
@@ -360,7 +360,7 @@ impl WaitSet {
                 continue;
             };
             let port = right.port();
-            if let Some(request) = Receiver::try_take(&mut port.at.lock()) {
+            if let Some(request) = polling::try_take(&mut polling::lock(&port.at)) {
                 self.next = place + 1;
                 return Some(Event::Message(token, request));
             }

@@ -4,6 +4,7 @@
 //! One hidden port stands for all such rights; the badge tells which one a message came through. A
 //! thread, started when the first such right is sent, receives there (`forwarder`).
 
+use crate::binding;
 use crate::error::RightError;
 use crate::link::Link;
 use crate::options::Options;
@@ -11,7 +12,7 @@ use crate::port::Port;
 use crate::port::notice;
 use crate::process::Process;
 use crate::rank;
-use crate::receive::{ReceiveRight, nameless};
+use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
 use core::sync::atomic::Ordering;
@@ -85,7 +86,7 @@ impl Vines {
             return Ok(vine);
         }
         let serve = *self.serve.get().ok_or(RightError::Third)?;
-        let receive = nameless(process, Options::new()).map_err(|_| RightError::Third)?;
+        let receive = binding::nameless(process, Options::new()).map_err(|_| RightError::Third)?;
         // Relaxed: no other process knows of the port yet.
         (receive.port().is_vine).store(true, Ordering::Relaxed);
         let vine = Arc::new(Vine {

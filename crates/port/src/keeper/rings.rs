@@ -1,10 +1,10 @@
 //! Waiters at ports that are not sleeping threads, as far as the control thread calls them.
 
 use crate::link::Link;
+use crate::polling::waits::{call_due_at, rung_at};
 use crate::port::ports;
+use crate::port::receiver::Receiver;
 use crate::process::Process;
-use crate::receiver::Receiver;
-use crate::receiver::waits::{call_due_at, rung_at};
 use core::sync::atomic::Ordering;
 use handfast_sys::clock;
 

@@ -16,6 +16,7 @@ use crate::port::ports;
 use crate::process::{Process, WATCH_NS};
 use crate::redirect;
 use crate::relay;
+use crate::served;
 use crate::unbound;
 use crate::unused;
 use handfast_proto::timers::{Left, Timer};
@@ -44,7 +45,7 @@ impl Keeper {
             Timer::MovedPorts => moving::tell_new_holders(process),
             Timer::DomainCalls => {
                 for port in ports::those(process, |port| port.served.get().is_some()) {
-                    port.served.get().inspect(|local| local.publish(&port));
+                    served::publish_calls(&port);
                 }
             }
             Timer::Receivers => return rings::call_due(process).map_or(Left::Nothing, Left::In),

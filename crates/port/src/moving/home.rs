@@ -9,13 +9,14 @@ use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::links;
 use crate::options::Waiting;
+use crate::polling;
 use crate::port::notice;
 use crate::port::notice::Notice;
 use crate::port::ports;
 use crate::port::{NewHome, Port};
 use crate::process::Process;
 use crate::rank;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::{Mark, Request};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
@@ -76,7 +77,7 @@ impl Home {
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     pub(super) fn serve(&self, receive: ReceiveRight) {
         let port = receive.port().clone();
-        port.at.lock().pass_on();
+        polling::lock(&port.at).pass_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         port.notices.added();
         receive.notify_no_senders();

@@ -2,9 +2,10 @@
 
 use super::{Bell, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
+use crate::polling;
+use crate::polling::waits;
 use crate::process::Process;
 use crate::rank;
-use crate::receiver::waits;
 use crate::request::Request;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
@@ -58,16 +59,20 @@ impl Worker<'_> {
     /// The next message, if one comes before it has been idle for long.
     fn next(&self) -> Option<Request> {
         let port = self.desk.port();
-        let mut guard = port.at.try_lock();
+        let mut guard = polling::try_lock(&port.at);
         if let Some(answered) = self.answered.take() {
             match &mut guard {
                 Some(poller) => poller.give_back(answered),
                 None => answered.pool(),
             }
         }
-        port.at
-            .wait(guard, Some(clock::deadline_ns(IDLE)), |_, request| request)
-            .ok()
+        polling::wait(
+            &port.at,
+            guard,
+            Some(clock::deadline_ns(IDLE)),
+            |_, request| request,
+        )
+        .ok()
     }
 }
 
@@ -120,7 +125,7 @@ impl Server {
         let found = match waits::look(&port.at, &mut poller) {
             Some(request) => {
                 waits::leave_takers(&port.at, number);
-                port.at.leave(poller);
+                polling::leave(&port.at, poller);
                 Some(request)
             }
             None => waits::rest(&port.at, poller, Some(number), |_, request| request),

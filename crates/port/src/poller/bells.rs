@@ -361,6 +361,7 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use crate::Node;
+    use crate::polling;
     use handfast_wait::word;
 
     /// One that has counted the nudges after the last one of a shutdown, having looked before it.
@@ -371,7 +372,7 @@ mod tests {
         node.shutdown();
         let at = &port.port().at;
         let handed = at.handed();
-        let mut poller = at.lock();
+        let mut poller = polling::lock(at);
         // The first looks follow what the shutdown has ended.
         let slept = (0..16).any(|_| poller.prepare_sleep(word::ASLEEP));
         assert!(!slept);

@@ -153,6 +153,7 @@ impl Poller {
 #[cfg(test)]
 mod tests {
     use crate::poller::Poller;
+    use crate::polling;
     use handfast_wait::word;
 
     const SECOND_NS: u64 = 1_000_000_000;
@@ -173,7 +174,7 @@ mod tests {
         let node = crate::Node::builder().start().unwrap();
         let port = node.anonymous().unwrap();
         let right = port.mint(0).connect().unwrap();
-        let mut poller = port.port().at.lock();
+        let mut poller = polling::lock(&port.port().at);
         poller.refresh();
         poller.waiting.push(0, u64::MAX);
         assert!(!poller.groups.is_empty());

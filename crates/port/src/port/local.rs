@@ -1,11 +1,9 @@
 //! The server of a port inside this process, as the port and the rights to it know the server (`served`).
 
 use crate::error::SendError;
-use crate::port::Port;
 use crate::port::own::OwnRight;
 use crate::process::Process;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use handfast_layout::counters;
 use handfast_proto::timers::Timer;
 use handfast_sys::deadline;
 use handfast_sys::lock::thread_number;
@@ -113,24 +111,20 @@ impl Local {
         process.schedule(Timer::DomainCalls);
     }
 
-    /// Keeper: adds the new counts to the counters, unless a thread receives at this moment.
-    pub(crate) fn publish(&self, port: &Port) {
-        let Some(poller) = port.at.try_lock() else {
-            return port.process.schedule(Timer::DomainCalls);
-        };
+    /// The number of calls that is not in the counters yet. Under the poller's lock.
+    pub(crate) fn new_calls(&self) -> u64 {
         // Relaxed, all: counts.
         let of = |count: &Count| {
             count.own.load(Ordering::Relaxed) + count.others.load(Ordering::Relaxed)
         };
         let total: u64 = self.cells.iter().map(of).sum();
-        let new = total - self.published.swap(total, Ordering::Relaxed);
-        let calls = counters::port_word(port.receiver, counters::CALLS);
-        port.process.counting.tally.add(calls, new);
-        port.at.leave(poller);
-        // Once more after the mark is taken away: a call that has found it there may have been counted since.
-        if new > 0 || self.is_due.swap(false, Ordering::Relaxed) {
-            port.process.schedule(Timer::DomainCalls);
-        }
+        total - self.published.swap(total, Ordering::Relaxed)
+    }
+
+    /// Whether there was something in them to publish; there is not any more.
+    pub(crate) fn was_due(&self) -> bool {
+        // Relaxed: as above.
+        self.is_due.swap(false, Ordering::Relaxed)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use super::{WORDS_MAX, WaitSet};
 use crate::link::group;
-use crate::receiver::park;
-use crate::receiver::waits::note_calls;
+use crate::polling;
+use crate::polling::waits::note_calls;
+use crate::port::receiver::park;
 use core::sync::atomic::Ordering;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
@@ -19,7 +20,7 @@ impl Waiting<'_> {
     fn prepare_sleep(&self, how: u32) -> bool {
         let quiet = self.0.ports().all(|port| {
             let at = &port.port().at;
-            let mut poller = at.lock();
+            let mut poller = polling::lock(at);
             note_calls(at, &poller);
             poller.prepare_to_wait(how)
         });
@@ -43,7 +44,7 @@ impl Waiting<'_> {
 
     fn withdraw(&self) {
         for port in self.0.ports() {
-            let mut poller = port.port().at.lock();
+            let mut poller = polling::lock(&port.port().at);
             poller.withdraw();
             poller.refresh();
         }
@@ -61,7 +62,7 @@ impl Place for Waiting<'_> {
     fn shares_processor(&mut self) -> bool {
         self.0
             .ports()
-            .any(|port| port.port().at.lock().shares_processor())
+            .any(|port| polling::lock(&port.port().at).shares_processor())
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
@@ -83,7 +84,7 @@ impl Place for Waiting<'_> {
             };
         }
         let ports = self.0.ports();
-        let sleeps = ports.filter_map(|port| port.port().at.lock().sleep_ns_max());
+        let sleeps = ports.filter_map(|port| polling::lock(&port.port().at).sleep_ns_max());
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);

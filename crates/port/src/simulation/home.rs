@@ -9,7 +9,7 @@ use crate::message::Message;
 use crate::paths;
 use crate::port::notice::Notice;
 use crate::port::own::OwnRight;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::vine;

@@ -6,7 +6,7 @@ use crate::error::ReceiveError;
 use crate::member::MemberPort;
 use crate::port::notice::Notice;
 use crate::port::own::OwnRight;
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::right::Right;
 use core::sync::atomic::Ordering;

@@ -3,7 +3,7 @@
 use super::Scene;
 use super::home::{CONNECTS_BESIDE, Home, PATIENCE, Wish, bytes, pause_of, words};
 use crate::error::{ReceiveError, ReplyError, RightError};
-use crate::receive::ReceiveRight;
+use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::right::Right;
 use core::sync::atomic::Ordering;

@@ -6,6 +6,7 @@ use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::link::hearing::Hearing;
 use crate::link_end;
+use crate::polling;
 use crate::process::Process;
 use crate::send::SendRight;
 use core::cell::RefCell;
@@ -222,7 +223,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     let hears = |of: usize| {
         bell::note(&link.region, (side, lane), receivers[of]);
         let heard = Hearing::new(&link);
-        ports[of].port().at.lock().hear_link(&heard);
+        polling::lock(&ports[of].port().at).hear_link(&heard);
         link.incoming.owner(lane)
     };
     says(receivers[1] + 1);
@@ -230,7 +231,9 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!(hears(1), Some(receivers[1]));
     // Its sender has let go of it, and a ring comes late.
     says(lane::NO_RECEIVER);
-    ports[1].port().at.lock().leave_lane(&link, lane).unwrap();
+    polling::lock(&ports[1].port().at)
+        .leave_lane(&link, lane)
+        .unwrap();
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));

@@ -4,7 +4,8 @@ use crate::descriptors::tests::link;
 use crate::guest;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
-use crate::receive::ReceiveRight;
+use crate::polling;
+use crate::receive_right::ReceiveRight;
 use handfast_ring::Rule;
 use handfast_testing::within_patience;
 use std::sync::Weak;
@@ -83,7 +84,7 @@ fn wakers_and_notices_of_a_link_that_a_receiver_cuts_are_the_control_threads() {
         number: 7,
         told,
     });
-    let receiver = receives.0.port().at.lock();
+    let receiver = polling::lock(&receives.0.port().at);
     link.poison(Rule::Part.broken());
     assert!(link.is_down());
     drop(receiver);

@@ -9,33 +9,29 @@
 //!
 //! One of these holds at any time while a waiter is here: the announcement stands, or a peer that has taken it
 //! is about to ring; or a task that was called has not looked yet, and the descriptor is readable; or a thread
-//! has the poller, and calls when it lets go (`Port::leave`).
+//! has the poller, and calls when it lets go (`Polled::leave`).
 
 use crate::error::{Resource, SetError};
 use crate::guest::{Woken, wake};
 use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Group;
-use crate::poller::Poller;
+use crate::port::receiver::Receiver;
 use crate::rank;
-use crate::receiver::Receiver;
-use crate::request::Request;
 use core::sync::atomic::Ordering;
 use core::task::Waker;
-use handfast_channel::{bell, stamped_after};
+use handfast_channel::bell;
 use handfast_layout::bell as bell_layout;
 use handfast_proto::takers::{Left, Takers};
 use handfast_proto::timers::Timer;
 use handfast_region::Memory;
-use handfast_sys::lock::OwnedGuard as Guard;
 use handfast_sys::poll::Flag;
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{AsFd, BorrowedFd, clock, futex};
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_sys::{AsFd, BorrowedFd, clock};
 use handfast_wait::word;
 use std::sync::OnceLock;
 
-/// The waiters at a port without a thread of their own. Each counts as one that sleeps there ([`Port::leave`]).
+/// The waiters at a port without a thread of their own. Each counts as one that sleeps there (`Polled::leave`).
 #[derive(Default)]
 pub(crate) struct Waits {
     state: Mutex<State, rank::Waits>,
@@ -67,9 +63,6 @@ pub(crate) struct Called {
     pub(crate) threads: bool,
 }
 
-/// Attempts to go to sleep over a message that is there and cannot be taken: it waits for the right it names.
-const RESTS: u32 = 4;
-
 impl Waits {
     fn state(&self) -> MutexGuard<'_, State, rank::Waits> {
         self.state.lock()
@@ -99,18 +92,11 @@ pub(crate) fn leave_takers(port: &Receiver, number: u64) -> bool {
     matches!(left, Left::Called)
 }
 
-/// A task goes without a look.
-pub(crate) fn taker_gone(port: &Receiver, number: u64) {
-    let is_called = leave_takers(port, number);
-    let (is_last, threads) = {
-        let state = port.waits.state();
-        let is_last = state.takers.waiting() == 0 && !state.takers.is_called();
-        (is_last, has_threads(port, &state))
-    };
-    // Another looks in its place; or threads, which no ring for tasks wakes.
-    if is_called || is_last && threads {
-        port.hand_over();
-    }
+/// Whether no task is left to look, and threads sleep here.
+pub(crate) fn has_only_threads(port: &Receiver) -> bool {
+    let state = port.waits.state();
+    let is_last = state.takers.waiting() == 0 && !state.takers.is_called();
+    is_last && has_threads(port, &state)
 }
 
 /// Whether threads sleep here. E7 hand-over: ordered by the fence of the asking thread.
@@ -177,74 +163,37 @@ pub(crate) fn rung_at(port: &Receiver, link: &Link, receiver: u32) {
     }
 }
 
-/// After a look that found nothing, of a task that has been entered, or where there is a descriptor: has
-/// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
-/// through `then`; the task waits no more then.
-pub(crate) fn rest<T>(
-    port: &Receiver,
-    mut poller: Guard<'_, Poller, rank::Poller>,
-    number: Option<u64>,
-    then: impl FnOnce(&mut Poller, Request) -> T,
-) -> Option<T> {
-    lower(port);
-    for _ in 0..RESTS {
-        note_calls(port, &poller);
-        if poller.prepare_to_wait(word::DESCRIPTOR) {
-            if let Some(sleep_ns) = poller.sleep_ns_max() {
-                call_in(port, sleep_ns);
-            }
-            return None;
-        }
-        if let Some(request) = look(port, &mut poller) {
-            if let Some(number) = number {
-                leave_takers(port, number);
-            }
-            let result = then(&mut poller, request);
-            port.leave(poller);
-            return Some(result);
-        }
-    }
-    // Calls a waiter that looks again: this task, or the loop.
-    port.leave(poller);
-    None
+/// The time of the next call is noted.
+pub(crate) fn note_next_call(port: &Receiver) {
+    let mut state = port.waits.state();
+    (state.notes_call, state.called_ns) = (true, None);
+}
+
+/// When a waiter was called first since [`note_next_call`].
+pub(crate) fn take_called_ns(port: &Receiver) -> Option<u64> {
+    port.waits.state().called_ns.take()
+}
+
+/// When the keeper is to call a waiter here.
+pub(crate) fn due_ns(port: &Receiver) -> Option<u64> {
+    port.waits.state().due_ns
+}
+
+/// A thread has found the poller taken, and may have seen the descriptor readable for the last time.
+pub(crate) fn note_miss(port: &Receiver) {
+    port.waits.state().is_missed = true;
 }
 
 /// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
 /// most.
-fn call_in(port: &Receiver, sleep_ns: u64) {
+pub(crate) fn call_in(port: &Receiver, sleep_ns: u64) {
     // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
     port.waits.state().due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
     port.process.schedule_in(Timer::Receivers, sleep_ns);
 }
 
-/// Before a thread, a task or a loop prepares to wait, and a message with it: the time of the first call here is noted. Until then
-/// nothing has come.
-pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
-    if poller.has_waiting() {
-        let mut state = port.waits.state();
-        (state.notes_call, state.called_ns) = (true, None);
-    }
-}
-
-/// Before a look of a thread that has not slept itself.
-pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
-    // First: what rang is heard by the others.
-    poller.resume(|| port.waits.state().called_ns.take());
-    poller.refresh();
-    poller.hear_foreign_all();
-}
-
-/// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
-pub(crate) fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
-    let due_ns = port.waits.state().due_ns?;
-    if now_ns < due_ns {
-        return Some(due_ns - now_ns);
-    }
-    port.hand_over();
-    None
-}
-
-fn lower(port: &Receiver) {
+/// The descriptor is readable no more, where there is one.
+pub(crate) fn lower(port: &Receiver) {
     let mut state = port.waits.state();
     state.is_missed = false;
     if core::mem::take(&mut state.is_up)
@@ -257,45 +206,6 @@ fn lower(port: &Receiver) {
 /// Whether there is a descriptor and it is readable.
 pub(crate) fn is_raised(port: &Receiver) -> bool {
     has_descriptor(port) && port.waits.state().is_up
-}
-
-/// Takes what is there, for a task or a loop.
-pub(crate) fn look(port: &Receiver, poller: &mut Poller) -> Option<Request> {
-    let request = Receiver::try_take(poller)?;
-    if let Some(since_ns) = poller.waits_since_ns.take() {
-        let stamp = bell_layout::bell(port.index) + bell_layout::STAMP;
-        let groups = poller.groups();
-        let posted = groups.iter();
-        let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
-        let posted = posted.filter(|after_ns| *after_ns > 0).min();
-        let elapsed_ns = clock::now_ns().saturating_sub(since_ns);
-        if let Some(waiter) = &mut poller.waiter {
-            waiter.learn(posted.map_or(elapsed_ns, |ns| ns.min(elapsed_ns)));
-        }
-    }
-    Some(request)
-}
-
-/// As [`look`], by the port's strategy as far as that is without sleep.
-pub(crate) fn look_long(port: &Receiver, poller: &mut Poller) -> Option<Request> {
-    for _ in 0..poller.first_looks().max(1) {
-        if let Some(request) = look(port, poller) {
-            return Some(request);
-        }
-    }
-    port.renew_waiter(poller);
-    let mut waiter = poller.waiter.take()?;
-    poller.waits_since_ns = Some(clock::now_ns());
-    let mut place = Spinning {
-        poller,
-        found: None,
-    };
-    if waiter.spin_briefly(&mut place) {
-        place.poller.waits_since_ns = None;
-    }
-    let found = place.found;
-    poller.waiter = Some(waiter);
-    found
 }
 
 /// The port's descriptor, made when first asked for.
@@ -319,48 +229,4 @@ pub(crate) fn descriptor(port: &Receiver) -> Result<BorrowedFd<'_>, SetError> {
 
 pub(crate) fn has_descriptor(port: &Receiver) -> bool {
     port.waits.flag.get().is_some()
-}
-
-/// As [`Port::try_lock`] for a waiter that will wait, after that has failed: the thread that has the poller
-/// now calls when it lets go.
-pub(crate) fn try_lock_again(port: &Receiver) -> Option<Guard<'_, Poller, rank::Poller>> {
-    // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in `leave`: either
-    // the holder sees that a thread waits, or the poller is free.
-    futex::fence_own_threads();
-    port.try_lock()
-}
-
-/// As [`Port::try_lock`]; if there is a descriptor, a thread that finds the poller taken is told when it is
-/// free.
-pub(crate) fn try_lock_or_miss(port: &Receiver) -> Option<Guard<'_, Poller, rank::Poller>> {
-    port.try_lock().or_else(|| {
-        if !has_descriptor(port) {
-            return None;
-        }
-        port.waits.state().is_missed = true;
-        try_lock_again(port)
-    })
-}
-
-/// The poller at which a task or a loop spins.
-struct Spinning<'a> {
-    poller: &'a mut Poller,
-    found: Option<Request>,
-}
-
-impl Place for Spinning<'_> {
-    fn look(&mut self) -> bool {
-        if self.found.is_none() {
-            self.found = Receiver::try_take(self.poller);
-        }
-        self.found.is_some()
-    }
-
-    fn shares_processor(&mut self) -> bool {
-        self.poller.shares_processor()
-    }
-
-    fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
-        unreachable!("who spins briefly does not sleep")
-    }
 }
