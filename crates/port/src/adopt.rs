@@ -2,6 +2,7 @@
 
 use crate::again;
 use crate::again::keep;
+use crate::arriving::adopt_one;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
@@ -20,7 +21,7 @@ use crate::process::Process;
 use crate::redirect;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
-use crate::right::{Right, adopt_one};
+use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
 use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;

@@ -85,23 +85,7 @@ impl Request {
     /// ```
     #[must_use]
     pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
-        let deadline_ns = clock::deadline_ns(timeout);
-        let waker = Waker::from(Arc::new(Unpark(thread::current())));
-        let mut cancelled = pin!(self.cancelled());
-        loop {
-            if cancelled
-                .as_mut()
-                .poll(&mut Context::from_waker(&waker))
-                .is_ready()
-            {
-                return true;
-            }
-            let left_ns = deadline_ns.saturating_sub(clock::now_ns());
-            if left_ns == 0 {
-                return false;
-            }
-            thread::park_timeout(Duration::from_nanos(left_ns));
-        }
+        wait(self.cancelled(), timeout)
     }
 
     /// Calls through `right` on behalf of this request's caller: at the longest for as long as that waits.
@@ -130,13 +114,31 @@ impl Request {
 impl ReplyRight {
     /// As [`Request::cancelled`].
     pub fn cancelled(&self) -> Cancelled<'_> {
-        self.request().cancelled()
+        Cancelled(Some(Watch::new(self.slot())))
     }
 
     /// As [`Request::wait_cancelled_timeout`].
     #[must_use]
     pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
-        self.request().wait_cancelled_timeout(timeout)
+        wait(self.cancelled(), timeout)
+    }
+}
+
+/// As [`Request::wait_cancelled_timeout`].
+fn wait(cancelled: Cancelled<'_>, timeout: Duration) -> bool {
+    let deadline_ns = clock::deadline_ns(timeout);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut cancelled = pin!(cancelled);
+    loop {
+        let mut context = Context::from_waker(&waker);
+        if cancelled.as_mut().poll(&mut context).is_ready() {
+            return true;
+        }
+        let left_ns = deadline_ns.saturating_sub(clock::now_ns());
+        if left_ns == 0 {
+            return false;
+        }
+        thread::park_timeout(Duration::from_nanos(left_ns));
     }
 }
 

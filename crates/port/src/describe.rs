@@ -11,7 +11,7 @@ use crate::link::Link;
 use crate::moving;
 use crate::moving::depart;
 use crate::options::Waiting;
-use crate::passing::Passed;
+use crate::passed::Passed;
 use crate::port::notice;
 use crate::port::own::OwnRight;
 use crate::process::Process;

@@ -1,5 +1,6 @@
 //! Rights by names that both processes of a link know: to ports of the peer, and to those of this process.
 
+use crate::arriving::come;
 use crate::error::RightError;
 use crate::introduce;
 use crate::link::Link;
@@ -8,7 +9,7 @@ use crate::port::own::OwnRight;
 use crate::port::ports;
 use crate::process::Process;
 use crate::redirect;
-use crate::right::{Right, come};
+use crate::right::Right;
 use crate::send::SendRight;
 use crate::vine;
 use handfast_proto::rights::{Handle, Target};

@@ -3,6 +3,7 @@
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::pool::{Pool, Pooled};
+use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::users::{Foreign, Users};
 use handfast_layout::link::INLINE_BYTES;
@@ -122,6 +123,19 @@ impl Message {
             rights.remove(place);
         }
         Some(loan)
+    }
+
+    /// Takes the reply right of a message by which its sender waits for an answer
+    /// ([`ReplyRight::call`]): the last of its rights.
+    #[must_use]
+    pub fn take_reply_right(&mut self) -> Option<ReplyRight> {
+        match self
+            .rights_mut()?
+            .pop_if(|right| matches!(right, Right::Reply(_)))?
+        {
+            Right::Reply(right) => Some(right),
+            _ => None,
+        }
     }
 
     pub(crate) fn has_rights(&self) -> bool {

@@ -2,16 +2,14 @@
 
 use crate::awaited::Awaited;
 use crate::describe::Load;
-use crate::error::{Exhausted, Misuse, RightError, SendError};
-use crate::link::Link;
+use crate::error::{Exhausted, Misuse, SendError};
 use crate::link::held::Held;
-use crate::link::passing::Known;
-use crate::link::returns::{For, Own};
+use crate::link::returns::Own;
 use crate::message::Message;
 use crate::options::Waiting;
+use crate::passed::FORWARDS;
 use crate::paths;
 use crate::port::ports;
-use crate::process::Process;
 use crate::relay;
 use crate::relay::Relay;
 use crate::reply_right::ReplyRight;
@@ -20,11 +18,9 @@ use crate::right::Right;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::time::Duration;
-use handfast_layout::link::{Kind, REPLIES, passed_word};
+use handfast_layout::link::{Kind, REPLIES};
 use handfast_layout::part::Part;
-use handfast_proto::paths::Way;
 use handfast_sys::clock;
-use std::sync::Arc;
 
 /// A request that was not forwarded, and why.
 #[derive(Debug)]
@@ -63,9 +59,7 @@ impl ReplyRight {
         if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
             return Err(SendError::TooLong { len_bytes });
         }
-        let slot = self
-            .slot()
-            .map_err(|_| SendError::Misuse(Misuse::NotACall))?;
+        let slot = self.slot();
         let link = slot.link.clone();
         let process = link.process.clone();
         if link.is_forked() {
@@ -109,8 +103,7 @@ impl Request {
     #[must_use]
     pub fn split(mut self) -> (Message, Option<ReplyRight>) {
         let message = self.take_message();
-        let right = self.is_call().then(|| ReplyRight::of(self));
-        (message, right)
+        (message, self.take_reply())
     }
 
     /// Passes the call on: `to` gets `bytes` with the right to reply, and replies straight to the caller (a tail
@@ -169,7 +162,7 @@ impl Request {
     }
 
     pub(crate) fn forward_by(
-        self,
+        mut self,
         to: &SendRight,
         bytes: &[u8],
         rights: Vec<Right>,
@@ -192,129 +185,29 @@ impl Request {
                 port.at.woke_receiver();
             }
             to.link().row.add(FORWARDS, 1);
-            ReplyRight::of(self).used();
+            if let Some(received) = self.answered() {
+                received.pool();
+            }
             return Ok(());
         }
-        let reply = Some(ReplyRight::of(self));
+        let reply = self.take_reply();
         let mut load = Load { rights, reply };
         match to.post_loaded((bytes, Kind::PASSED), &mut load, waiting) {
             Ok(_) => Ok(()),
             Err(error) => {
-                let Some(reply) = load.reply else {
-                    unreachable!("only what was sent is taken out")
-                };
-                let request = reply.into_request();
-                let rights = load.rights;
+                // Only what was sent has been taken out.
+                if let Some(reply) = load.reply {
+                    self.put_reply(reply);
+                }
                 Err(NotForwarded {
                     error,
-                    request,
-                    rights,
+                    request: self,
+                    rights: load.rights,
                 })
             }
         }
     }
 }
-
-/// How a reply right goes to another process.
-pub(crate) enum Passed {
-    /// The right's caller hears of the path.
-    Path {
-        number: u32,
-        place: u32,
-        generation: u32,
-        path: u32,
-    },
-    /// The right stays here; the other process answers to this one.
-    Vine(Own),
-}
-
-impl Passed {
-    /// How it goes to the peer of `to`.
-    pub(crate) fn of(reply: &ReplyRight, to: &Arc<Link>) -> Result<Self, RightError> {
-        let slot = reply.slot().map_err(|_| RightError::Answered)?;
-        if slot.link.is_over() {
-            return Err(RightError::Answered);
-        }
-        if to.is_down() {
-            return Err(RightError::Gone);
-        }
-        if !Arc::ptr_eq(&slot.link.process, &to.process) {
-            return Err(RightError::OtherNode);
-        }
-        // Before the look.
-        let version = to.parts.passing.ways();
-        Ok(match paths::way(&slot.link, slot.index, to) {
-            Way::Path { number, path } => {
-                let known = Known {
-                    from: (slot.link.serial, slot.index / REPLIES),
-                    to: to.serial,
-                    version,
-                    number,
-                    path,
-                };
-                known.remember();
-                Self::Path {
-                    number,
-                    place: slot.index % REPLIES,
-                    generation: slot.generation,
-                    path,
-                }
-            }
-            Way::Vine(_) => {
-                let limit = REPLIES;
-                let caller = slot.link.peer.uid;
-                let of_other = caller != 0 && caller != handfast_sys::process::uid();
-                let own = Own::take_for(to, of_other.then_some(For::Call(caller)));
-                let own = own.ok_or(RightError::Returns { limit })?;
-                Relay::announce(&own);
-                Self::Vine(own)
-            }
-        })
-    }
-
-    /// Its name there: word and generation.
-    pub(crate) const fn words(&self) -> (u32, u32) {
-        match self {
-            Self::Path {
-                number,
-                place,
-                generation,
-                ..
-            } => (passed_word(*number, *place), *generation),
-            Self::Vine(own) => (own.word(), own.generation),
-        }
-    }
-
-    /// The right was not sent after all.
-    pub(crate) fn take_back(self, _: &Link) {
-        if let Self::Vine(own) = self {
-            own.free();
-        }
-    }
-
-    /// The right has been sent.
-    pub(crate) fn sent(self, process: &Arc<Process>, to: &Link, reply: ReplyRight) {
-        let column = match self {
-            Self::Path { path, .. } => {
-                if let Ok(slot) = reply.slot() {
-                    slot.move_on(path);
-                    slot.wake(path);
-                }
-                reply.used();
-                FORWARDS
-            }
-            Self::Vine(own) => {
-                relay::add_relay(process, Relay::new(own, reply));
-                VINES
-            }
-        };
-        to.row.add(column, 1);
-    }
-}
-
-/// Columns of a link's counters.
-const FORWARDS: usize = 13;
-const VINES: usize = 14;
 
 impl core::fmt::Display for NotForwarded {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {

@@ -18,6 +18,7 @@ mod through;
 mod upkeep;
 mod waiting;
 
+use crate::arriving::adopt_one;
 use crate::link::Link;
 use crate::link::group::Group;
 use crate::link::introductions::Named;
@@ -25,7 +26,6 @@ use crate::message::Message;
 use crate::port::notice::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request};
-use crate::right::adopt_one;
 use crate::seal::Seal;
 use bells::Foreigners;
 use clearing::Clearing;
@@ -386,7 +386,7 @@ impl Poller {
         Some(if is_call {
             let received = match lane.spare.take() {
                 Some(received) => received,
-                None => Received::of_lane(Arc::clone(&lane.link), key),
+                None => Received::of_lane(Arc::clone(&lane.link), key, self.receiver),
             };
             Request::call(received, (message, lane.seal), right)
         } else {

@@ -15,6 +15,7 @@ use crate::rank;
 use crate::request::Request;
 use core::sync::atomic::Ordering;
 use handfast_region::{Memory, Region};
+use handfast_sys::erased::Erased;
 use handfast_sys::lock::{OwnedGuard, OwnedLock};
 use handfast_sys::{cpu, futex};
 use handfast_wait::{Ended, Strategy, Waiter, word};
@@ -47,12 +48,12 @@ pub(crate) fn receiver(
     let notices = (notices.clone(), Arc::<MembersDue>::default());
     let poller = Poller::new((index, port), process.clone(), notices.clone(), waiter);
     let polled: Polled = OwnedLock::new(poller);
-    Receiver::new(process.clone(), index, notices, Box::new(polled))
+    Receiver::new(process.clone(), index, notices, Erased::new(polled))
 }
 
 #[inline(always)]
 fn of(port: &Receiver) -> &Polled {
-    match port.poller.downcast_ref() {
+    match port.poller.get() {
         Some(polled) => polled,
         None => unreachable!("made by `receiver`"),
     }

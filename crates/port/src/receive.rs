@@ -163,7 +163,7 @@ impl ReceiveRight {
         // The reply right is used in place and taken only then: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
             (_, None) => false,
-            (Some(poller), Some(reply)) if reply.receiver() == self.receiver().index => {
+            (Some(poller), Some(reply)) if reply.receiver == self.receiver().index => {
                 poller.answer(reply, bytes)
             }
             // No thread polls, or the call came through another port, whose poller knows its lane.

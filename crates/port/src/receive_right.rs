@@ -72,7 +72,7 @@ impl ReceiveRight {
     pub fn take_up_name(&mut self) -> Result<(), BindError> {
         let port = self.port().clone();
         port.process.check()?;
-        if let Some(bound) = self.bound_mut() {
+        if let Some(bound) = &mut self.bound {
             bound.take_up(&port)?;
         }
         Ok(())
@@ -100,10 +100,6 @@ impl ReceiveRight {
 
     pub(crate) fn listener(&self) -> Option<&Foreign> {
         self.bound.as_ref().map(Bound::listener)
-    }
-
-    pub(crate) const fn bound_mut(&mut self) -> Option<&mut Bound> {
-        self.bound.as_mut()
     }
 
     /// The description of the name for the new home.

@@ -48,10 +48,8 @@ enum Seen {
 impl Relay {
     pub(crate) fn new(own: Own, right: ReplyRight) -> Self {
         let held = Held::new(&own.link);
-        if let Some(reply) = right.request().reply_right() {
-            // A give-up of the caller is passed on, too.
-            reply.watch();
-        }
+        // A give-up of the caller is passed on, too.
+        right.slot().watch();
         Self {
             awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
@@ -102,7 +100,7 @@ impl Relay {
     }
 
     fn look(&mut self, process: &Arc<Process>) -> Seen {
-        let whom = self.right.as_ref().and_then(ReplyRight::link).cloned();
+        let whom = self.right.as_ref().map(ReplyRight::link).cloned();
         let whom = whom.as_deref().map_or(Whom::Nobody, Whom::Relay);
         if let Some((mut message, until_ns)) = self.piece.take() {
             let whom = match clock::now_ns() < until_ns {
@@ -126,8 +124,7 @@ impl Relay {
                     self.is_given_up = true;
                     self.awaited.cancel();
                     // A caller that has gone is not kept until the answer comes, perhaps from another user's process.
-                    let is_gone =
-                        |right: &mut ReplyRight| right.link().is_none_or(|link| link.is_down());
+                    let is_gone = |right: &mut ReplyRight| right.link().is_down();
                     drop(self.right.take_if(is_gone));
                 }
                 return failure.map_or(Seen::Nothing, |_| Seen::Lost(None));
@@ -250,9 +247,7 @@ pub(crate) fn relay_by(process: &Arc<Process>, link: &Arc<Link>) {
     let is_by = |of: &Arc<Link>| Arc::ptr_eq(of, link);
     relay_those(process, |relay| {
         is_by(relay.awaited.link())
-            || (relay.right.as_ref())
-                .and_then(ReplyRight::link)
-                .is_some_and(is_by)
+            || (relay.right.as_ref()).is_some_and(|right| is_by(right.link()))
     });
 }
 

@@ -2,14 +2,11 @@
 
 use crate::error::{DomainError, ReplyError};
 use crate::link::Link;
-use crate::message::Message;
 use crate::reply_slot::ReplySlot;
-use crate::request::Request;
-use crate::right::{Returned, Right};
 use std::sync::Arc;
 
 /// The right to answer a call, once. It may be kept, moved to other threads, sent to other processes
-/// ([`Right::Reply`]) and called on.
+/// ([`Right::Reply`](crate::Right::Reply)) and called on.
 ///
 /// Dropping it unused, or the end of the process it has come to, ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply) or
@@ -29,90 +26,68 @@ use std::sync::Arc;
 /// let copy = right.clone();
 /// # }
 /// ```
-pub struct ReplyRight(Request);
+pub struct ReplyRight {
+    /// Present, except in one that has been used or is being dropped.
+    slot: Option<ReplySlot>,
+}
 
 impl ReplyRight {
-    pub(crate) fn new(slot: ReplySlot) -> Self {
-        Self(Request::answering(slot))
+    pub(crate) const fn new(slot: ReplySlot) -> Self {
+        Self { slot: Some(slot) }
     }
 
-    /// Of a call.
-    pub(crate) const fn of(call: Request) -> Self {
-        Self(call)
+    pub(crate) fn slot(&self) -> &ReplySlot {
+        match &self.slot {
+            Some(slot) => slot,
+            None => unreachable!("what takes it out has the right by value"),
+        }
     }
 
-    pub(crate) fn into_request(self) -> Request {
-        self.0
+    pub(crate) fn into_slot(mut self) -> Option<ReplySlot> {
+        self.slot.take()
     }
 
-    pub(crate) const fn request(&self) -> &Request {
-        &self.0
+    /// The link through which its outcome goes.
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.slot().link
     }
 
     /// Ends the call as one that a domain has not served.
     pub(crate) fn fail(self, error: DomainError) {
-        if let Ok(slot) = self.slot()
-            && !slot.link.is_over()
-        {
-            slot.fail(error);
-            drop(self.0.answered());
+        if !self.link().is_over() {
+            self.slot().fail(error);
+            self.used();
         }
-    }
-
-    pub(crate) fn slot(&self) -> Result<&ReplySlot, ReplyError> {
-        self.0.reply_right().ok_or(ReplyError::NotACall)
-    }
-
-    /// The link through which its outcome goes.
-    pub(crate) fn link(&self) -> Option<&Arc<Link>> {
-        self.0.reply_right().map(|slot| &slot.link)
     }
 
     /// The call has been answered, or moved: nothing is left to do here.
     pub(crate) fn used(self) {
-        if let Some(received) = self.0.answered() {
-            received.pool();
-        }
+        drop(self.into_slot());
     }
 
-    /// As [`Request::reply`].
+    /// As [`Request::reply`](crate::Request::reply).
     ///
     /// # Errors
     /// As there.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        self.0.reply(bytes)
+        let replied = self.slot().reply(bytes);
+        if !matches!(replied, Err(ReplyError::TooLong { .. })) {
+            self.used();
+        }
+        replied
     }
 
-    /// As [`Request::reply_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply_with(
-        self,
-        bytes: &[u8],
-        rights: impl IntoIterator<Item = Right>,
-    ) -> Result<(), Returned<ReplyError>> {
-        self.0.reply_with(bytes, rights)
-    }
-
-    /// As [`Request::is_cancelled`].
+    /// As [`Request::is_cancelled`](crate::Request::is_cancelled).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.0.is_cancelled()
+        self.slot().is_cancelled()
     }
 }
 
-impl Message {
-    /// Takes the reply right of a message by which its sender waits for an answer
-    /// ([`ReplyRight::call`]): the last of its rights.
-    #[must_use]
-    pub fn take_reply_right(&mut self) -> Option<ReplyRight> {
-        match self
-            .rights_mut()?
-            .pop_if(|right| matches!(right, Right::Reply(_)))?
-        {
-            Right::Reply(right) => Some(right),
-            _ => None,
+impl Drop for ReplyRight {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.take() {
+            slot.dropped();
         }
     }
 }

@@ -1,16 +1,15 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
-use crate::error::DomainError;
+use crate::error::{DomainError, ReplyError};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::passing::Party;
 use crate::link::wake::wake_caller;
-use crate::slots::SLOTS_PER_LANE;
 use handfast_channel::reply::Slot;
-use handfast_layout::counters;
 use handfast_layout::link::{
     FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
 };
+use handfast_layout::{MESSAGE_BYTES_MAX, counters};
 use handfast_region::Memory;
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
@@ -24,6 +23,8 @@ pub(crate) struct ReplySlot {
     pub(crate) generation: u32,
     /// The poller's key of the lane; no key where it was passed on.
     pub(crate) key: u32,
+    /// The receiver that the call came to; none where it was passed on: no poller knows its caller.
+    pub(crate) receiver: u32,
     /// How it was passed on to this process, unless it answers to the sender of the message.
     pub(crate) party: Option<PartyUse>,
     /// The receiver of this process that it was passed on to.
@@ -42,7 +43,7 @@ pub(crate) struct PartyUse {
     pub(crate) party: Arc<Party>,
 }
 
-/// In the place of a poller's key.
+/// In the place of a poller's key, or of a receiver.
 pub(crate) const NO_KEY: u32 = u32::MAX;
 
 impl ReplySlot {
@@ -93,6 +94,7 @@ impl ReplySlot {
             index: slot_of(set, place),
             generation,
             key: NO_KEY,
+            receiver: NO_KEY,
             party: party.map(|party| PartyUse {
                 of,
                 number,
@@ -133,17 +135,21 @@ impl ReplySlot {
     pub(crate) fn came_to(&self) -> u32 {
         match self.is_passed() {
             true => self.passed_to,
-            false => self.receiver(),
+            false => self.receiver,
         }
     }
 
-    /// The receiver that the call came to: each lane addresses one for ever.
-    pub(crate) fn receiver(&self) -> u32 {
-        if self.is_passed() {
-            // No poller knows its caller.
-            return u32::MAX;
+    /// Answers with a reply. Too long, the call is still unanswered.
+    pub(crate) fn reply(&self, bytes: &[u8]) -> Result<(), ReplyError> {
+        let len_bytes = bytes.len();
+        if len_bytes > MESSAGE_BYTES_MAX {
+            return Err(ReplyError::TooLong { len_bytes });
         }
-        self.link.incoming.receiver(self.index / SLOTS_PER_LANE)
+        if self.link.is_over() {
+            return Err(ReplyError::Gone);
+        }
+        self.answer(Kind::Message, bytes);
+        Ok(())
     }
 
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.

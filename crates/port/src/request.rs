@@ -5,12 +5,12 @@ use crate::link::Link;
 use crate::loan::Loan;
 use crate::message::Message;
 use crate::port::notice::Notice;
+use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::seal::Seal;
 use crate::users::Foreign;
 use core::time::Duration;
-use handfast_layout::link::Kind;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
@@ -58,19 +58,6 @@ impl Request {
         received.set_message(message);
         (received.peer, received.holder) = (link.peer, Holder::of(link));
         received.seal = seal;
-        Self {
-            received: Some(received),
-        }
-    }
-
-    /// A right to answer a message, without the message.
-    #[cold]
-    pub(crate) fn answering(reply: ReplySlot) -> Self {
-        let mut received = Received::new();
-        (received.peer, received.holder) = (reply.link.peer, Holder::of(&reply.link));
-        received.seal = Seal::NONE;
-        received.reply = Some(reply);
-        received.is_call = true;
         Self {
             received: Some(received),
         }
@@ -287,25 +274,29 @@ impl Request {
     /// [`ReplyError::Gone`] once its death is known here; until then, and when the caller has given up, the reply is
     /// discarded without an error.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        if bytes.len() > handfast_layout::MESSAGE_BYTES_MAX {
-            return Err(ReplyError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        let Some(reply) = self.reply_right() else {
-            return Err(ReplyError::NotACall);
-        };
-        let is_over = reply.link.is_over();
-        if !is_over {
-            reply.answer(Kind::Message, bytes);
-        }
-        if let Some(received) = self.answered() {
+        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
+        let replied = reply.reply(bytes);
+        if !matches!(replied, Err(ReplyError::TooLong { .. }))
+            && let Some(received) = self.answered()
+        {
             received.pool();
         }
-        if is_over {
-            return Err(ReplyError::Gone);
+        replied
+    }
+
+    /// Takes the reply right out, while it is unused.
+    pub(crate) fn take_reply(&mut self) -> Option<ReplyRight> {
+        let received = self.received.as_mut()?;
+        let is_call = core::mem::take(&mut received.is_call);
+        is_call.then(|| received.reply.take().map(ReplyRight::new))?
+    }
+
+    /// Puts it back.
+    pub(crate) fn put_reply(&mut self, reply: ReplyRight) {
+        if let Some(received) = &mut self.received {
+            received.reply = reply.into_slot();
+            received.is_call = received.reply.is_some();
         }
-        Ok(())
     }
 
     /// The reply right, while it is unused.

@@ -280,7 +280,7 @@ impl WaitSet {
     ) -> Result<Event, ReceiveError> {
         self.check()?;
         if let Some(reply) = request.reply_right() {
-            let receiver = reply.receiver();
+            let receiver = reply.receiver;
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {
                 let mut poller = polling::lock(&port.port().at);

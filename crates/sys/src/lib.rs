@@ -10,6 +10,7 @@ pub mod clock;
 pub mod cpu;
 pub mod deadline;
 pub mod directory;
+pub mod erased;
 pub mod error;
 pub mod futex;
 pub mod keys;

@@ -44,12 +44,6 @@ impl Incoming {
         owner.checked_sub(1).map(u32::from)
     }
 
-    /// The receiver that a call came to by this lane.
-    pub(crate) fn receiver(&self, lane: u32) -> u32 {
-        // Relaxed: a number, stored before the first message was taken from the lane.
-        u32::from(self.owners[lane as usize].load(Ordering::Relaxed)).wrapping_sub(1)
-    }
-
     /// Whether the lane is this receiver's, or becomes that now. A port bound again at the same receiver takes the lanes over.
     pub(crate) fn own(&self, lane: u32, receiver: u32) -> bool {
         let owner = receiver as u8 + 1;

@@ -8,7 +8,7 @@ use handfast_sys::deadline;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
-/// A right to send to a port of this very process, made by [`ReceiveRight::mint`] to be sent to others or [used
+/// A right to send to a port of this very process, made by [`ReceiveRight::mint`](crate::ReceiveRight::mint) to be sent to others or [used
 /// here](Self::connect); a right that comes back is one again. One atomic step to copy.
 #[derive(Clone)]
 pub struct OwnRight {

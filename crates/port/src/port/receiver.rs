@@ -5,10 +5,10 @@ use crate::link::hearing::Hearing;
 use crate::port::notice::{MembersDue, Notices};
 use crate::process::Process;
 use crate::rank;
-use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_layout::counters;
 use handfast_region::{Memory, Region};
+use handfast_sys::erased::Erased;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_wait::Waiter;
 pub(crate) use sleep::park;
@@ -30,7 +30,7 @@ pub(crate) struct Receiver {
     pub(crate) is_shared: AtomicBool,
     pub(crate) process: Arc<Process>,
     /// The poller and its lock: of a type above this module, since it holds messages, those rights, and a right to receive a port.
-    pub(crate) poller: Box<dyn Any + Send + Sync>,
+    pub(crate) poller: Erased,
     /// Threads that sleep, or are about to, while another may hold the poller; tasks that wait, and one
     /// for the descriptor.
     pub(crate) followers: AtomicU32,
@@ -69,7 +69,7 @@ impl Receiver {
         process: Arc<Process>,
         index: u32,
         (notices, members_due): (Arc<Notices>, Arc<MembersDue>),
-        poller: Box<dyn Any + Send + Sync>,
+        poller: Erased,
     ) -> Self {
         Self {
             index,

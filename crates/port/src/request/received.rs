@@ -67,15 +67,16 @@ impl Pooled for Received {
 }
 
 impl Received {
-    /// A request for calls of lane `key`.
+    /// A request for calls of lane `key` of a receiver.
     #[cold]
-    pub(crate) fn of_lane(link: Arc<Link>, key: usize) -> Box<Self> {
+    pub(crate) fn of_lane(link: Arc<Link>, key: usize, receiver: u32) -> Box<Self> {
         let mut received = Self::new();
         received.reply = Some(ReplySlot {
             link,
             index: 0,
             generation: 0,
             key: key as u32,
+            receiver,
             party: None,
             passed_to: NO_KEY,
             held: None,
