@@ -99,6 +99,28 @@ pub(super) fn bytes(first: u8, second: u32, third: u32) -> [u8; 9] {
     bytes
 }
 
+/// The links that are left of the node, in words. A link by which rights have gone both ways stays (`docs/limits.md`).
+pub(super) fn links_left(node: &Node, number: u32) -> Vec<String> {
+    let of = |link: &Arc<Link>| {
+        let (peer, holders) = (link.peer.pid & 0xff, Arc::strong_count(link) - 1);
+        let (is_down, usage, side) = (link.is_down(), &link.life.usage, link.calls);
+        let exports = link.exports().len();
+        let claims = link.claims().count();
+        let imports = link.imports().len();
+        let returns = link.returns().in_use().len();
+        let uses = paths::uses(link);
+        let is_idle = !is_down && (usage.is_granted() || uses > 0) && usage.has_uses(uses);
+        (!is_idle || imports + exports + returns > 0).then(|| {
+            format!(
+                "{number} has {peer}: {side:?}, down {is_down}, rights {imports} and {exports}, claims {claims}, returns {returns}, \
+                 {usage:?}, paths {uses}, held by {holders}"
+            )
+        })
+    };
+    let process = node.process();
+    links::all(process).iter().filter_map(of).collect()
+}
+
 impl Home {
     pub(super) fn new(number: u32, node: Node) -> Self {
         Self {
@@ -225,27 +247,9 @@ impl Home {
         right.notify_death(&self.watch, u64::from(*port));
     }
 
-    /// The links that are left of the node, in words. A link by which rights have gone both ways stays (`docs/limits.md`).
+    /// See [`links_left`].
     pub(super) fn left(&self) -> Vec<String> {
-        let of = |link: &Arc<Link>| {
-            let (peer, holders) = (link.peer.pid & 0xff, Arc::strong_count(link) - 1);
-            let (is_down, usage, side) = (link.is_down(), &link.life.usage, link.calls);
-            let exports = link.exports().len();
-            let claims = link.claims().count();
-            let imports = link.imports().len();
-            let returns = link.returns().in_use().len();
-            let uses = paths::uses(link);
-            let is_idle = !is_down && (usage.is_granted() || uses > 0) && usage.has_uses(uses);
-            (!is_idle || imports + exports + returns > 0).then(|| {
-                format!(
-                    "{} has {peer}: {side:?}, down {is_down}, rights {imports} and {exports}, claims {claims}, returns {returns}, \
-                     {usage:?}, paths {uses}, held by {holders}",
-                    self.number
-                )
-            })
-        };
-        let process = self.node.process();
-        links::all(process).iter().filter_map(of).collect()
+        links_left(&self.node, self.number)
     }
 
     pub(super) fn keep(&self, port: u32, right: Right) {
