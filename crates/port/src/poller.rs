@@ -14,6 +14,7 @@ mod patience;
 mod pinned;
 mod protocols;
 mod said;
+mod state;
 mod through;
 mod upkeep;
 mod waiting;
@@ -38,9 +39,10 @@ use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::cpu;
 use handfast_wait::{FIRST_LOOKS, Waiter};
 use lane::{Lane, wake_for_room};
-use patience::Patience;
+
 use pinned::Pinned;
 pub(crate) use protocols::{InLane, Protocols, serve_by};
+use state::{Clients, Counts, Looks, Seen, Waits};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
@@ -48,20 +50,6 @@ use waiting::Waiting;
 mod answered;
 
 mod lane;
-
-/// Counts kept in private memory between two quiet checks.
-#[derive(Default)]
-struct Counts {
-    /// Counts of lanes that have been removed.
-    taken: u64,
-    sends: u64,
-    /// Statements about introductions, which are neither calls nor sent by an application.
-    said: u64,
-    bytes: u64,
-    bytes_out: u64,
-    wakes: u64,
-    faults: u64,
-}
 
 pub(crate) struct Poller {
     receiver: u32,
@@ -72,12 +60,10 @@ pub(crate) struct Poller {
     notices: Arc<Notices>,
     members_due: Arc<MembersDue>,
     groups: Arc<[Arc<Group>]>,
-    groups_version: u32,
+    seen: Seen,
     /// Links with other users that are looked at next.
     foreign: Foreigners,
-    deaths: u32,
     clearing: Clearing,
-    leavings: u32,
     lanes: Vec<Option<Lane>>,
     /// Places there that no lane has.
     free: Vec<Key>,
@@ -87,35 +73,17 @@ pub(crate) struct Poller {
     rota: Rota,
     /// The buffer of the last request, for the next message.
     spare: Message,
-    /// A message was found and refused: there may be another.
-    again: bool,
-    /// A message was found that waits for the right it names.
-    parked: bool,
-    /// Lanes with such a message.
+    looks: Looks,
+    /// Lanes with a message that waits for the right it names.
     waiting: Waiting,
-    patience: Patience,
-    looks: u32,
-    checked_ns: u64,
-    overloaded: bool,
-    /// Replies are not fenced at present; sleepers fence for us.
-    fenceless: bool,
-    /// CPU of the client served last.
-    client_cpu: u32,
-    cap: usize,
-    /// How many times in a row the client served last was found on this thread's CPU, and whether that is the only
-    /// one for all of them.
-    beside: u32,
-    shares_only_cpu: bool,
+    clients: Clients,
     /// The port has moved: messages that come are passed on.
     passes_on: bool,
     /// The port is gone: messages that come belong to the next port at its receiver, or to the keeper.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
-    pub(crate) waiter: Option<Box<Waiter>>,
-    /// When the wait of a task or a loop began that has gone on elsewhere, by `clock::now_ns`.
-    pub(crate) waits_since_ns: Option<u64>,
-    eager: bool,
+    pub(crate) waits: Waits,
     counts: Counts,
     pub(crate) defers: u64,
 }
@@ -149,35 +117,37 @@ impl Poller {
             notices,
             members_due,
             groups: Arc::default(),
-            groups_version: u32::MAX,
+            seen: Seen {
+                groups: u32::MAX,
+                deaths: 0,
+                leavings: 0,
+            },
             foreign: Foreigners::default(),
-            deaths: 0,
             clearing: Clearing::default(),
-            leavings: 0,
             lanes: Vec::new(),
             free: Vec::new(),
             active: Active::default(),
             last: 0,
             rota: Rota::new(cap),
             spare: Message::default(),
-            again: false,
-            parked: false,
-            waiting: Waiting::default(),
-            patience: Patience::new(),
-            looks: 0,
-            checked_ns: 0,
-            overloaded: false,
-            fenceless: false,
-            client_cpu: u32::MAX,
-            cap,
-            beside: 0,
-            shares_only_cpu: false,
+            looks: Looks::default(),
+            waiting: Waiting::new(),
+            clients: Clients {
+                cpu: u32::MAX,
+                cap,
+                beside: 0,
+                shares_only_cpu: false,
+                overloaded: false,
+                fenceless: false,
+            },
             passes_on: false,
             is_closed: false,
             pinned: None,
-            eager: waiter.is_eager(),
-            waiter: Some(Box::new(waiter)),
-            waits_since_ns: None,
+            waits: Waits {
+                eager: waiter.is_eager(),
+                waiter: Some(Box::new(waiter)),
+                since_ns: None,
+            },
             counts: Counts::default(),
             defers: 0,
         }
@@ -187,8 +157,8 @@ impl Poller {
     /// waiters are looked at when those are empty, and every few looks.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Request> {
-        self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_BELL) {
+        self.looks.count = self.looks.count.wrapping_add(1);
+        if self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
             self.look_around();
             // However many messages there are.
             if self.notices.is_due()
@@ -295,7 +265,7 @@ impl Poller {
 
     /// Whether the message that was to be taken last waits in its lane.
     const fn has_parked(&mut self) -> bool {
-        core::mem::replace(&mut self.parked, false)
+        core::mem::replace(&mut self.looks.parked, false)
     }
 
     /// Takes the message that waits in a lane, whatever it has and whichever right it came through.
@@ -319,7 +289,7 @@ impl Poller {
             self.lanes[key].as_mut()?
         };
         // Nothing is waited for.
-        (lane.until_ns, self.parked) = (None, false);
+        (lane.until_ns, self.looks.parked) = (None, false);
         let region = lane.link.region.view();
         if let Err(fault) = lane.link.find_body(&mut lane.consumer, meta) {
             return self.poison(key, fault);
@@ -377,7 +347,7 @@ impl Poller {
             wake_for_room(&lane.link, lane.consumer.place());
         }
         self.last = key;
-        self.client_cpu = header.cpu;
+        self.clients.cpu = header.cpu;
         self.counts.bytes += len_bytes as u64;
         self.counts.sends += u64::from(!is_call);
         lane.called |= is_call;
@@ -420,7 +390,7 @@ impl Poller {
             wake_for_room(&lane.link, lane.consumer.place());
         }
         self.last = key;
-        self.client_cpu = header.cpu;
+        self.clients.cpu = header.cpu;
         self.counts.bytes += len_bytes as u64;
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
@@ -434,7 +404,7 @@ impl Poller {
             (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
             (Ok(None), _) => {
                 // No caller waits for the answer.
-                self.again = true;
+                self.looks.again = true;
                 None
             }
             (Err(fault), _) => self.poison(key, fault),
@@ -443,23 +413,23 @@ impl Poller {
 
     /// Whether a message was found and refused since the last question: there may be more.
     pub(crate) const fn look_again(&mut self) -> bool {
-        core::mem::replace(&mut self.again, false)
+        core::mem::replace(&mut self.looks.again, false)
     }
 
     /// Replaces the strategy.
     pub(crate) fn set_waiter(&mut self, waiter: Waiter) {
-        self.eager = waiter.is_eager();
-        self.waiter = Some(Box::new(waiter));
+        self.waits.eager = waiter.is_eager();
+        self.waits.waiter = Some(Box::new(waiter));
     }
 
     /// How often to look before asking the strategy.
     #[inline]
     pub(crate) fn first_looks(&self) -> u32 {
-        if !self.eager {
+        if !self.waits.eager {
             0
-        } else if self.shares_only_cpu {
+        } else if self.clients.shares_only_cpu {
             1
-        } else if self.client_cpu != cpu::recent() || self.active.len() > 1 {
+        } else if self.clients.cpu != cpu::recent() || self.active.len() > 1 {
             FIRST_LOOKS
         } else {
             1
@@ -468,7 +438,7 @@ impl Poller {
 
     /// Whether the one client being served, or all of them, run on this thread's CPU.
     pub(crate) fn shares_processor(&self) -> bool {
-        self.shares_only_cpu || self.active.len() <= 1 && self.client_cpu == cpu::current()
+        self.clients.shares_only_cpu || self.active.len() <= 1 && self.clients.cpu == cpu::current()
     }
 }
 

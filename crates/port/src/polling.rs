@@ -129,7 +129,7 @@ fn wait_long<'a, T>(
     let woke_peer = port.has_woken();
     loop {
         renew_waiter(port, &mut guard);
-        let mut waiter = guard.waiter.take();
+        let mut waiter = guard.waits.waiter.take();
         let strategy_gone = waiter.is_none();
         let mut place = Receiving {
             port,
@@ -148,8 +148,8 @@ fn wait_long<'a, T>(
             return Err(ReceiveError::TimedOut);
         };
         // Another thread, or `set_options`, may have put a newer one there meanwhile.
-        if !strategy_gone && held.waiter.is_none() {
-            held.waiter = waiter;
+        if !strategy_gone && held.waits.waiter.is_none() {
+            held.waits.waiter = waiter;
         }
         if cost.spun {
             port.count(PARKS, parks);

@@ -119,6 +119,6 @@ impl Poller {
     /// Whether the caller of [`Slot::is_asleep`] after a reply needs no fence.
     #[inline]
     pub(crate) fn is_fenceless(&self) -> bool {
-        self.fenceless
+        self.clients.fenceless
     }
 }

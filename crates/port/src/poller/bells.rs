@@ -51,7 +51,7 @@ impl Poller {
     /// Every few looks, whatever the lanes hold: the bells, and now and then the upkeep.
     #[cold]
     pub(super) fn look_around(&mut self) {
-        if self.looks.is_multiple_of(LOOKS_PER_CHECK) {
+        if self.looks.count.is_multiple_of(LOOKS_PER_CHECK) {
             self.check_quiet();
         } else {
             // A look may take as long as its message: the dead do not wait for so many.
@@ -59,8 +59,8 @@ impl Poller {
         }
         // Acquire: pairs with the Release of the keeper, which does this itself where no thread looks.
         let leavings = self.process.leavings.load(Ordering::Acquire);
-        if leavings != self.leavings {
-            self.leavings = leavings;
+        if leavings != self.seen.leavings {
+            self.seen.leavings = leavings;
             self.leave_lanes();
         }
         self.hear();
@@ -227,8 +227,8 @@ impl Poller {
     /// Whether links have come to other groups, or have ended.
     fn have_lists_changed(&self) -> bool {
         // Acquire: pairs with the Release of the threads that change the lists.
-        group::of(&self.process).version() != self.groups_version
-            || self.process.deaths.load(Ordering::Acquire) != self.deaths
+        group::of(&self.process).version() != self.seen.groups
+            || self.process.deaths.load(Ordering::Acquire) != self.seen.deaths
     }
 
     /// Takes up the lanes of all links that rang, whatever the bells say.

@@ -102,7 +102,7 @@ impl Poller {
             return;
         }
         self.clearing.ends(then_ns);
-        self.deaths = deaths;
+        self.seen.deaths = deaths;
     }
 
     /// Whether what the peers of so many links may have left has been received, of the links that have ended so far.

@@ -37,7 +37,7 @@ pub(super) struct Lane {
     pub(super) checked: u32,
     /// Posts to it are not fenced at present (E12).
     pub(super) streaming: bool,
-    /// Its first message waits until then for the right it names, by `Poller::patience`.
+    /// Its first message waits until then for the right it names, by `Waiting::patience`.
     pub(super) until_ns: Option<u64>,
     /// The lane is one of `Poller::waiting`.
     pub(super) waits: bool,

@@ -48,8 +48,8 @@ impl Poller {
         self.port = port;
         self.pinned = Some(Box::default());
         // Its clients wait for the CPU by themselves: all may be active, and none takes a turn of another's.
-        self.cap = LINKS as usize * LANES as usize;
-        self.rota = Rota::new(self.cap);
+        self.clients.cap = LINKS as usize * LANES as usize;
+        self.rota = Rota::new(self.clients.cap);
     }
 
     /// Whether its thread goes, or only sleeps.

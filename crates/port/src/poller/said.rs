@@ -32,7 +32,7 @@ impl Poller {
         if is_handle(word) || header.kind == Kind::CONTROL && word == 0 {
             return None;
         }
-        let now_ns = self.patience.look();
+        let now_ns = self.waiting.patience.look();
         let link = self.lanes[key].as_ref()?.link.clone();
         let named = self.named(&link, word, now_ns);
         let until_ns = match named {
@@ -91,7 +91,7 @@ impl Poller {
 
     /// Handles a statement in a lane about introductions.
     pub(super) fn said(&mut self, key: Key, header: Header) -> Option<Request> {
-        let now_ns = self.patience.look();
+        let now_ns = self.waiting.patience.look();
         let lane = self.lanes[key].as_mut()?;
         if let Some(LaneControl::Mark { lanes, number }) = LaneControl::parse(self.spare.bytes()) {
             let said = (&*lane.link, header, self.port);
@@ -102,7 +102,7 @@ impl Poller {
             return match mark {
                 Ok(Some(mark)) => Some(Request::mark(mark)),
                 Ok(None) => {
-                    self.again = true;
+                    self.looks.again = true;
                     None
                 }
                 Err(fault) => self.poison(key, fault),
@@ -113,7 +113,7 @@ impl Poller {
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link, lane.consumer.place());
         }
-        self.again = true;
+        self.looks.again = true;
         match heard {
             Ok(()) => None,
             Err(fault) => self.poison(key, fault),

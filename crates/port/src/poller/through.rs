@@ -56,7 +56,7 @@ impl Poller {
             reply.answer(Kind::DeadPort, why);
         }
         drop(request.answered());
-        self.again = true;
+        self.looks.again = true;
         None
     }
 }

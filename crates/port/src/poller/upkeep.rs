@@ -2,7 +2,6 @@
 
 use super::bells::Foreigners;
 use super::through::is_beside;
-use super::waiting::Waiting;
 use super::{Lane, Poller, wake_for_room};
 use crate::link::Link;
 use crate::link::group;
@@ -158,10 +157,10 @@ impl Poller {
         // For `cpu::recent`, too.
         let here = cpu::current();
         let now_ns = clock::ticks_ns();
-        if now_ns.saturating_sub(self.checked_ns) < QUIET_NS {
+        if now_ns.saturating_sub(self.looks.checked_ns) < QUIET_NS {
             return;
         }
-        self.checked_ns = now_ns;
+        self.looks.checked_ns = now_ns;
         self.publish_counts();
         self.check_beside(here);
         self.set_fenceless(self.active.len() > 1);
@@ -169,7 +168,7 @@ impl Poller {
         active.retain(|key| self.is_busy(key, now_ns));
         self.active = active;
         let overloaded = self.rota.is_overloaded(now_ns);
-        if overloaded || self.overloaded {
+        if overloaded || self.clients.overloaded {
             self.publish_load(overloaded);
         }
     }
@@ -205,21 +204,22 @@ impl Poller {
         if self.pinned.is_some() {
             return;
         }
-        let beside = self.client_cpu == here;
-        self.beside = if beside {
-            self.beside.wrapping_add(1)
+        let beside = self.clients.cpu == here;
+        self.clients.beside = if beside {
+            self.clients.beside.wrapping_add(1)
         } else {
             0
         };
-        let is_only = match self.beside % BESIDE {
+        let is_only = match self.clients.beside % BESIDE {
             _ if !beside => false,
             0 => cpu::available() == 1,
-            _ => self.shares_only_cpu,
+            _ => self.clients.shares_only_cpu,
         };
-        if is_only != self.shares_only_cpu {
-            self.shares_only_cpu = is_only;
+        if is_only != self.clients.shares_only_cpu {
+            self.clients.shares_only_cpu = is_only;
             let all = LINKS as usize * LANES as usize;
-            self.rota.set_cap(if is_only { all } else { self.cap });
+            self.rota
+                .set_cap(if is_only { all } else { self.clients.cap });
         }
     }
 
@@ -229,11 +229,12 @@ impl Poller {
     /// (E11).
     pub(super) fn set_fenceless(&mut self, on: bool) {
         // On one CPU callers sleep for every call, and would ask for each fence.
-        let on = on && self.process.agreed && self.pinned.is_none() && !self.shares_only_cpu;
-        if on == self.fenceless {
+        let on =
+            on && self.process.agreed && self.pinned.is_none() && !self.clients.shares_only_cpu;
+        if on == self.clients.fenceless {
             return;
         }
-        self.fenceless = on;
+        self.clients.fenceless = on;
         for group in &*self.groups {
             bell::set_fenceless(&group.bells, self.receiver, on);
         }
@@ -273,10 +274,10 @@ impl Poller {
     }
 
     pub(super) fn publish_load(&mut self, overloaded: bool) {
-        if !overloaded && !self.overloaded {
+        if !overloaded && !self.clients.overloaded {
             return;
         }
-        self.overloaded = overloaded;
+        self.clients.overloaded = overloaded;
         for group in &*self.groups {
             bell::publish_load(
                 &group.bells,
@@ -291,16 +292,16 @@ impl Poller {
     /// Follows new groups and dead links.
     pub(crate) fn refresh(&mut self) {
         let version = group::of(&self.process).version();
-        if version != self.groups_version {
+        if version != self.seen.groups {
             self.set_fenceless(false);
-            self.groups_version = version;
+            self.seen.groups = version;
             // A copy: counting its owners would make receivers on different CPUs write to one line.
             self.groups = group::of(&self.process).all().iter().cloned().collect();
             self.forget_groups();
             self.foreign = Foreigners::of(&self.groups);
         }
         let deaths = self.process.deaths.load(Ordering::Acquire);
-        if deaths != self.deaths || self.clearing.has_left() {
+        if deaths != self.seen.deaths || self.clearing.has_left() {
             self.follow_deaths(deaths);
         }
     }
@@ -314,7 +315,7 @@ impl Poller {
         // The rights of the message that is refused.
         self.spare.clear();
         self.remove(key);
-        self.again = true;
+        self.looks.again = true;
         None
     }
 
@@ -487,8 +488,8 @@ impl Poller {
             lane.link.return_consumer(lane.index, lane.consumer);
         }
         self.active = Active::default();
-        self.waiting = Waiting::default();
-        self.rota = Rota::new(self.cap);
+        self.waiting.clear();
+        self.rota = Rota::new(self.clients.cap);
         (self.lanes, self.free) = (Vec::new(), Vec::new());
         // Threads that find the port before it leaves the list take up no lane any more.
         self.is_closed = true;

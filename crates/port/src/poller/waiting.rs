@@ -1,6 +1,7 @@
 //! Lanes whose first message waits for the right it names: they are not looked at with the others, and have no place in the rota.
 
 use super::Poller;
+use super::patience::Patience;
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_proto::rota::Key;
@@ -11,18 +12,33 @@ use std::collections::VecDeque;
 const PER_LOOK: usize = 16;
 
 /// The lanes that wait, and which of them are to be looked at again.
-#[derive(Default)]
 pub(super) struct Waiting {
     lanes: VecDeque<Key>,
     /// So many of them, from the front.
     unseen: usize,
-    /// When the first of the others has waited for long enough, by [`Poller::patience`].
+    /// When the first of the others has waited for long enough, by [`Self::patience`].
     due_ns: Option<u64>,
     /// [`crate::process::Process::settled`], when the last round of looks began.
     settled: u32,
+    pub(super) patience: Patience,
 }
 
 impl Waiting {
+    pub(super) fn new() -> Self {
+        Self {
+            lanes: VecDeque::new(),
+            unseen: 0,
+            due_ns: None,
+            settled: 0,
+            patience: Patience::new(),
+        }
+    }
+
+    /// Forgets all of them.
+    pub(super) fn clear(&mut self) {
+        (self.lanes, self.unseen, self.due_ns) = (VecDeque::new(), 0, None);
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.lanes.is_empty()
     }
@@ -48,7 +64,7 @@ impl Waiting {
 impl Poller {
     /// The first message of this lane waits. The lane is armed, so that it rings for later messages.
     pub(super) fn park(&mut self, key: Key, until_ns: u64) {
-        self.parked = true;
+        self.looks.parked = true;
         self.rest(key);
         self.rota.quiet(key, clock::ticks_ns());
         if let Some(lane) = self.lanes[key].as_mut() {
@@ -79,8 +95,11 @@ impl Poller {
         // Acquire: pairs with the Release of `Process::has_settled`.
         let settled = self.process.settled.load(Ordering::Acquire);
         let now_ns = match self.still_sleeps() {
-            true => self.patience.sleeps_on(),
-            false => self.patience.slept_until(called(), self.waiting.due_ns),
+            true => self.waiting.patience.sleeps_on(),
+            false => self
+                .waiting
+                .patience
+                .slept_until(called(), self.waiting.due_ns),
         };
         let is_late = self.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
         if settled != self.waiting.settled || is_late {
@@ -115,7 +134,7 @@ impl Poller {
     pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
         let until_ns = self.waiting.due_ns?;
         // Later than that, and not at that time.
-        Some(self.patience.left_ns(until_ns) + 1)
+        Some(self.waiting.patience.left_ns(until_ns) + 1)
     }
 
     /// As [`Self::prepare_sleep`], for a thread, a task or a loop that waits from then on.
@@ -123,7 +142,7 @@ impl Poller {
         let is_prepared = self.prepare_sleep(how);
         if is_prepared {
             // Under the lock: this was the last look.
-            self.patience.rests();
+            self.waiting.patience.rests();
         }
         is_prepared
     }
@@ -144,8 +163,11 @@ impl Poller {
         // First: lanes that rang become active.
         let now_ns = self.is_idle().then(clock::ticks_ns);
         match self.still_sleeps() {
-            true => self.patience.slept(),
-            false => self.patience.slept_until(now_ns, self.waiting.due_ns),
+            true => self.waiting.patience.slept(),
+            false => self
+                .waiting
+                .patience
+                .slept_until(now_ns, self.waiting.due_ns),
         };
     }
 }
@@ -160,9 +182,9 @@ mod tests {
 
     /// How long the poller takes itself to have waited when a task looks a second after the last look.
     fn waited_ns(poller: &mut Poller, called: Option<u64>) -> u64 {
-        let before_ns = poller.patience.after(SECOND_NS);
+        let before_ns = poller.waiting.patience.after(SECOND_NS);
         poller.resume(|| called);
-        poller.patience.look() - before_ns
+        poller.waiting.patience.look() - before_ns
     }
 
     /// A right that nobody provides was waited for for seconds where a thread and tasks received: the thread looked after a task had
@@ -212,28 +234,28 @@ mod tests {
         assert!(active_ns < SECOND_NS / 2, "{active_ns}");
         // The same for a thread that wakes: it has slept, ...
         let slept_ns = |poller: &mut Poller| {
-            let before_ns = poller.patience.after(SECOND_NS);
+            let before_ns = poller.waiting.patience.after(SECOND_NS);
             poller.withdraw();
-            poller.patience.look() - before_ns
+            poller.waiting.patience.look() - before_ns
         };
         assert!(poller.prepare_to_wait(word::ASLEEP));
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or slept on while another looked and found nothing, as the keeper does when a waiter is due, ...
         assert!(poller.prepare_to_wait(word::ASLEEP));
-        let before_ns = poller.patience.after(SECOND_NS);
+        let before_ns = poller.waiting.patience.after(SECOND_NS);
         assert!(poller.prepare_sleep(word::ASLEEP));
-        let seen_ns = poller.patience.after(0);
+        let seen_ns = poller.waiting.patience.after(0);
         assert!(seen_ns - before_ns >= SECOND_NS);
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or found something, ...
         assert!(poller.prepare_to_wait(word::ASLEEP));
         rings(&poller);
-        poller.patience.look();
+        poller.waiting.patience.look();
         assert!(slept_ns(&mut poller) < SECOND_NS / 2);
         // ... or something rang, and the process did not run for a second: the lane that rang is looked at before the wait is over, ...
         assert!(poller.prepare_to_wait(word::ASLEEP));
         rings(&poller);
-        poller.waiting.due_ns = Some(poller.patience.after(0) + SECOND_NS);
+        poller.waiting.due_ns = Some(poller.waiting.patience.after(0) + SECOND_NS);
         let stopped_ns = slept_ns(&mut poller);
         poller.waiting.due_ns = Some(u64::MAX);
         assert!(

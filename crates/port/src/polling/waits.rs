@@ -89,14 +89,14 @@ pub(crate) fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
 /// Takes what is there, for a task or a loop.
 pub(crate) fn look(port: &Receiver, poller: &mut Poller) -> Option<Request> {
     let request = try_take(poller)?;
-    if let Some(since_ns) = poller.waits_since_ns.take() {
+    if let Some(since_ns) = poller.waits.since_ns.take() {
         let stamp = bell_layout::bell(port.index) + bell_layout::STAMP;
         let groups = poller.groups();
         let posted = groups.iter();
         let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
         let posted = posted.filter(|after_ns| *after_ns > 0).min();
         let elapsed_ns = clock::now_ns().saturating_sub(since_ns);
-        if let Some(waiter) = &mut poller.waiter {
+        if let Some(waiter) = &mut poller.waits.waiter {
             waiter.learn(posted.map_or(elapsed_ns, |ns| ns.min(elapsed_ns)));
         }
     }
@@ -111,17 +111,17 @@ pub(crate) fn look_long(port: &Receiver, poller: &mut Poller) -> Option<Request>
         }
     }
     renew_waiter(port, poller);
-    let mut waiter = poller.waiter.take()?;
-    poller.waits_since_ns = Some(clock::now_ns());
+    let mut waiter = poller.waits.waiter.take()?;
+    poller.waits.since_ns = Some(clock::now_ns());
     let mut place = Spinning {
         poller,
         found: None,
     };
     if waiter.spin_briefly(&mut place) {
-        place.poller.waits_since_ns = None;
+        place.poller.waits.since_ns = None;
     }
     let found = place.found;
-    poller.waiter = Some(waiter);
+    poller.waits.waiter = Some(waiter);
     found
 }
 

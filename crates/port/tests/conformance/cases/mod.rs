@@ -1,4 +1,4 @@
-//! What a port promises at any distance: each case is a server and a client, which know of each other by the client's right alone.
+//! The promises of a port at any distance: each case is a server and a client, which know of each other by the client's right alone.
 //!
 //! The same cases run over each kind of link (`tests/conformance/main.rs`, and `simulation/conformance.rs` on a simulated machine),
 //! so a side waits by ports and rights alone, and uses nothing but the public interface.

@@ -1,0 +1,58 @@
+//! The memory of a poller from one look to the next, in groups.
+
+use handfast_wait::Waiter;
+
+/// Counts kept in private memory between two quiet checks.
+#[derive(Default)]
+pub(super) struct Counts {
+    /// Counts of lanes that have been removed.
+    pub(super) taken: u64,
+    pub(super) sends: u64,
+    /// Statements about introductions, which are neither calls nor sent by an application.
+    pub(super) said: u64,
+    pub(super) bytes: u64,
+    pub(super) bytes_out: u64,
+    pub(super) wakes: u64,
+    pub(super) faults: u64,
+}
+
+/// How far a poller has followed the process's lists.
+pub(super) struct Seen {
+    pub(super) groups: u32,
+    pub(super) deaths: u32,
+    pub(super) leavings: u32,
+}
+
+/// The clients of a poller: where they run, and how many are polled at a time.
+pub(super) struct Clients {
+    /// CPU of the client served last.
+    pub(super) cpu: u32,
+    pub(super) cap: usize,
+    /// How many times in a row the client served last was found on this thread's CPU, and whether that is the only
+    /// one for all of them.
+    pub(super) beside: u32,
+    pub(super) shares_only_cpu: bool,
+    pub(super) overloaded: bool,
+    /// Replies are not fenced at present; sleepers fence for us.
+    pub(super) fenceless: bool,
+}
+
+/// The looks of a poller.
+#[derive(Default)]
+pub(super) struct Looks {
+    pub(super) count: u32,
+    /// When quiet lanes were looked for last.
+    pub(super) checked_ns: u64,
+    /// A message was found and refused: there may be another.
+    pub(super) again: bool,
+    /// A message was found that waits for the right it names.
+    pub(super) parked: bool,
+}
+
+/// How those that receive wait.
+pub(crate) struct Waits {
+    pub(crate) waiter: Option<Box<Waiter>>,
+    /// When the wait of a task or a loop began that has gone on elsewhere, by `clock::now_ns`.
+    pub(crate) since_ns: Option<u64>,
+    pub(super) eager: bool,
+}
