@@ -29,8 +29,9 @@ pub(crate) mod waits;
 /// A thread's turn at the poller.
 pub(crate) type Guard<'a> = OwnedGuard<'a, Poller, rank::Poller>;
 
-/// A receiver's poller.
-type Polled = OwnedLock<Poller, rank::Poller>;
+/// A receiver's poller, on lines of its own.
+#[repr(align(128))]
+struct Polled(OwnedLock<Poller, rank::Poller>);
 
 /// Messages for ports that have ended, passed over in one look; and looks while lanes of the dead are looked for.
 const REFUSALS_MAX: u32 = 64;
@@ -47,8 +48,8 @@ pub(crate) fn receiver(
 ) -> Receiver {
     let notices = (notices.clone(), Arc::<MembersDue>::default());
     let poller = Poller::new((index, port), process.clone(), notices.clone(), waiter);
-    let polled: Polled = OwnedLock::new(poller);
-    Receiver::new(process.clone(), index, notices, Erased::new(polled))
+    let polled = Erased::new(Polled(OwnedLock::new(poller)));
+    Receiver::new(process.clone(), index, notices, polled)
 }
 
 #[inline(always)]
@@ -60,12 +61,12 @@ fn of(port: &Receiver) -> &Polled {
 }
 
 pub(crate) fn lock(port: &Receiver) -> Guard<'_> {
-    of(port).lock()
+    of(port).0.lock()
 }
 
 #[inline(always)]
 pub(crate) fn try_lock(port: &Receiver) -> Option<Guard<'_>> {
-    of(port).try_lock()
+    of(port).0.try_lock()
 }
 
 /// Replaces the strategy from the next long wait on. Does not wait for a thread that receives,

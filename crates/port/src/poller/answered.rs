@@ -63,12 +63,15 @@ impl Poller {
             return received.pool();
         };
         match self.lanes.get_mut(reply.key as usize) {
-            Some(Some(lane)) if Arc::ptr_eq(&lane.link, &reply.link) && !reply.is_passed() => {
+            // One of another receiver has a key there, and would say that the next call came to that.
+            Some(Some(lane))
+                if reply.receiver == self.receiver && Arc::ptr_eq(&lane.link, &reply.link) =>
+            {
                 lane.spare = Some(received);
             }
             // It may be another lane by now, and learns of another party then. Not for a link that has died meanwhile:
             // nothing might come in this lane that lets go of the link. A link that dies later is let go of by `clear`.
-            Some(Some(lane)) if reply.is_passed() && !reply.link.is_down() => {
+            Some(Some(lane)) if reply.passed_to == self.receiver && !reply.link.is_down() => {
                 lane.passed = Some(received);
             }
             _ => received.pool(),

@@ -42,13 +42,6 @@ impl Patience {
         self.pass(u64::MAX)
     }
 
-    /// As [`Self::slept`]; and the receiver sleeps on.
-    pub(super) fn sleeps_on(&mut self) -> u64 {
-        let now_ns = self.slept();
-        self.rests();
-        now_ns
-    }
-
     /// A thread, a task or a loop has found all lanes empty, except the waiting ones, and waits from now on. One that only looks now and
     /// then does not: what was sent meanwhile lies in its lanes, so the time between its looks is no wait.
     pub(super) const fn rests(&mut self) {

@@ -94,12 +94,10 @@ impl Poller {
         }
         // Acquire: pairs with the Release of `Process::has_settled`.
         let settled = self.process.settled.load(Ordering::Acquire);
-        let now_ns = match self.still_sleeps() {
-            true => self.waiting.patience.sleeps_on(),
-            false => self
-                .waiting
-                .patience
-                .slept_until(called(), self.waiting.due_ns),
+        let still_sleeps = self.still_sleeps();
+        let now_ns = match still_sleeps {
+            true => self.waiting.patience.slept(),
+            false => (self.waiting.patience).slept_until(called(), self.waiting.due_ns),
         };
         let is_late = self.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
         if settled != self.waiting.settled || is_late {
@@ -119,6 +117,9 @@ impl Poller {
                 lane.waits = false;
                 self.answer_key(key);
             }
+        }
+        if still_sleeps && self.is_idle() {
+            self.waiting.patience.rests();
         }
         self.waiting.unseen > 0
     }
