@@ -75,7 +75,7 @@ fn read_until(path: &Path, limit: Duration) -> Result<Vec<u8>, String> {
 /// A file's content, or one byte more than a message can have of it.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let limit = handfast::MESSAGE_BYTES_MAX as u64 + 1;
+    let limit = handfast::LONG_BYTES_MAX as u64 + 1;
     std::fs::File::open(path)?
         .take(limit)
         .read_to_end(&mut bytes)?;

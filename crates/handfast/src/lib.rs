@@ -44,7 +44,8 @@
 //! # What holds throughout
 //!
 //! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_timeout` at the longest for a `Duration`.
-//! * A message has at most [`MESSAGE_BYTES_MAX`] bytes and four rights. Its bytes are copied in once and out once. While both sides are busy
+//! * A message has at most [`LONG_BYTES_MAX`] bytes ([`MESSAGE_BYTES_MAX`] between processes of two users) and four rights. Its bytes are copied in once and out once. More than [`MESSAGE_BYTES_MAX`] go in
+//!   memory that is made for the first long message to a process, and kept for the next ones (10 s after the last). While both sides are busy
 //!   there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
 //! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]; whether a call was
 //!   served is not known then. Messages it had sent are received all the same. Messages it had not received are lost.
@@ -90,11 +91,12 @@ handfast_domain::at_start!(domain::at_start);
 pub use handfast_port::error;
 pub use handfast_port::{
     Arena, BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity,
-    Interest, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message, Node, NodeBuilder,
-    NotForwarded, Notice, Options, OwnRight, Peer, PerCpu, Place, Quotas, Readiness, Receive,
-    ReceiveRight, Reply, ReplyRight, Request, Returned, Right, SendRight, Sending, Sent, Strategy,
-    Target, Token, WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect,
-    connect_timeout, connect_with, handoff, set_quotas, set_quotas_by, wait_moved,
+    Interest, LONG_BYTES_MAX, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message,
+    Node, NodeBuilder, NotForwarded, Notice, Options, OwnRight, Peer, PerCpu, Place, Quotas,
+    Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned, Right, SendRight,
+    Sending, Sent, Strategy, Target, Token, WaitSet, Worker, anonymous, anonymous_with, bind,
+    bind_with, connect, connect_timeout, connect_with, handoff, set_quotas, set_quotas_by,
+    wait_moved,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

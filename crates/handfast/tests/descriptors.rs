@@ -139,7 +139,7 @@ fn what_is_not_sent_comes_back_and_nothing_of_it_is_at_the_receiver() {
     let before = at_rest(server.pid());
     let some = |count| -> Vec<Right> { (0..count).map(|_| pipe().1.into()).collect() };
 
-    let long = vec![0; handfast::MESSAGE_BYTES_MAX + 1];
+    let long = vec![0; handfast::LONG_BYTES_MAX + 1];
     let refused = right.with(some(4)).send(&long).unwrap_err();
     assert!(matches!(refused.error, SendError::TooLong { .. }));
     assert_eq!(descriptors(refused.rights).len(), 4);

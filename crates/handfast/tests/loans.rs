@@ -336,7 +336,7 @@ fn messages_that_nobody_takes_give_their_loans_back() {
     assert!(
         keeps
             .with([filled(&arena, 1, 1).into()])
-            .send(&[0; 65_537])
+            .send(&vec![0; handfast::LONG_BYTES_MAX + 1])
             .is_err()
     );
     drop(filled(&arena, 1, 1));

@@ -5,7 +5,7 @@ mod common;
 
 use common::{call, content};
 use handfast::error::{ReceiveError, SendError};
-use handfast::{MESSAGE_BYTES_MAX, Options, Strategy};
+use handfast::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Options, Strategy};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -67,7 +67,7 @@ fn messages_of_every_size_come_back_intact() {
         }
     });
     println!("{} sizes in {:?}", MESSAGE_BYTES_MAX + 1, start.elapsed());
-    let long = vec![0; MESSAGE_BYTES_MAX + 1];
+    let long = vec![0; LONG_BYTES_MAX + 1];
     let refused = right.call(&long).unwrap_err();
     assert_eq!(
         refused,
@@ -75,7 +75,7 @@ fn messages_of_every_size_come_back_intact() {
             len_bytes: long.len()
         }
     );
-    assert!(refused.to_string().contains("65536"), "{refused}");
+    assert!(refused.to_string().contains("67108864"), "{refused}");
     assert_eq!(right.send(&long).unwrap_err(), refused);
     call(&right, b"and on it goes");
 }

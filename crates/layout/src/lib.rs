@@ -30,7 +30,7 @@ compile_error!("handfast's shared layouts are defined for 64-bit little-endian m
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
 /// refuses with both named.
-pub const LAYOUT_VERSION: u32 = 13;
+pub const LAYOUT_VERSION: u32 = 14;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
 pub const FEATURES: u64 = 0;
@@ -41,8 +41,12 @@ pub const LINE: usize = 64;
 /// The page size every region is rounded to.
 pub const PAGE: usize = 4096;
 
-/// The largest message, in bytes, delivered atomically by one invocation (paper 003, section 2.2).
+/// The largest message, in bytes, that goes through a lane or a reply's buffer (paper 003, section 2.2). The bytes of longer ones are lent.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// The largest message between processes of one user, in bytes. Between processes of two users it is [`MESSAGE_BYTES_MAX`]: a longer one is
+/// copied by its receiver before the next message of anybody.
+pub const LONG_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Parts a message may have beside its bytes: rights, memory, descriptors.
 pub const PARTS_MAX: usize = 4;

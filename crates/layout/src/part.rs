@@ -14,7 +14,7 @@
 //!           | number of the provision, 8 | zero, 8
 //! kind 7    | number of the provision, 8 | zero, 4
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
-//! kind 10   | number of the arena, 4    | block, 4                              | number of the loan, 4
+//! kind 10, 11 | number of the arena, 4  | block, 4                              | number of the loan, 4
 //!           | generation of the loan, 4 | zero, 4                               | bytes lent, 8
 //! ```
 
@@ -115,6 +115,19 @@ pub enum Part {
         /// How many bytes of the block.
         len_bytes: u64,
     },
+    /// The bytes of a message that are too many for a lane, as [`Self::Loan`]: before the parts, and there are no others.
+    Bytes {
+        /// As in [`Self::Loan`], and so are the others.
+        arena: u32,
+        /// Which block of it.
+        block: u32,
+        /// Which of the loans of the link.
+        loan: u32,
+        /// The generation of the loan.
+        generation: u32,
+        /// How many bytes of the block.
+        len_bytes: u64,
+    },
 }
 
 const OF_SENDER: u32 = 1;
@@ -143,6 +156,7 @@ fn unit(words: [u32; 4]) -> [u8; UNIT_BYTES] {
 const DESCRIPTOR: u32 = 8;
 const MEMORY: u32 = 9;
 const LOAN: u32 = 10;
+const BYTES: u32 = 11;
 
 impl Part {
     /// The part's description: units, and how many there are. The units of [`Bound`] follow where there is a name.
@@ -175,8 +189,16 @@ impl Part {
             Self::Loan {
                 arena, block, loan, ..
             } => [LOAN, arena, block, loan],
+            Self::Bytes {
+                arena, block, loan, ..
+            } => [BYTES, arena, block, loan],
         });
         if let Self::Loan {
+            generation,
+            len_bytes,
+            ..
+        }
+        | Self::Bytes {
             generation,
             len_bytes,
             ..
@@ -288,16 +310,26 @@ impl Part {
                 let len_bytes = long(low, high);
                 Self::Memory { number, len_bytes }
             }
-            [LOAN, arena, block, loan] => {
+            [kind @ (LOAN | BYTES), arena, block, loan] => {
                 let [generation, 0, low, high] = words(units.get(1)?) else {
                     return None;
                 };
-                let part = Self::Loan {
-                    arena,
-                    block,
-                    loan,
-                    generation,
-                    len_bytes: long(low, high),
+                let len_bytes = long(low, high);
+                let part = match kind {
+                    LOAN => Self::Loan {
+                        arena,
+                        block,
+                        loan,
+                        generation,
+                        len_bytes,
+                    },
+                    _ => Self::Bytes {
+                        arena,
+                        block,
+                        loan,
+                        generation,
+                        len_bytes,
+                    },
                 };
                 return Some((part, 2));
             }

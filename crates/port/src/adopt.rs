@@ -6,13 +6,15 @@ use crate::arriving::adopt_one;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
+use crate::error::Exhausted;
 use crate::home;
 use crate::imported::{import, own, own_around};
 use crate::introduce::claim;
-use crate::lending::{named_loan, take_up_loan};
+use crate::lending::{named_bytes, named_loan, take_up_loan};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::inbox;
+use crate::link::long;
 use crate::links;
 use crate::message::Message;
 use crate::message::Whom;
@@ -23,9 +25,9 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
-use handfast_layout::PARTS_MAX;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part};
+use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::{Errno, socket};
@@ -56,15 +58,53 @@ pub(crate) fn adopt_rest(
     message: &mut Message,
     whom: Whom<'_>,
 ) -> Result<bool, Fault> {
+    let before = take_bytes(process, link, message, whom)?;
     let Some((units, rights)) = message.units_and_rights() else {
         return Ok(true);
     };
-    let adopted = adopt_all(process, link, units, (rights, whom));
+    let adopted = adopt_all(process, link, &units[before..], (rights, whom));
     message.has_come_from(link);
     if adopted.is_err() {
         message.clear();
     }
     adopted
+}
+
+/// Copies the bytes of a message out of the block in which they were lent, if they were, and gives it back. Returns how many units say
+/// where they are.
+fn take_bytes(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    message: &mut Message,
+    whom: Whom<'_>,
+) -> Result<usize, Fault> {
+    let part = message
+        .units_and_rights()
+        .and_then(|(units, _)| Part::parse(units));
+    let Some((named, count)) = part.and_then(|(part, count)| Some((named_bytes(part)?, count)))
+    else {
+        return Ok(0);
+    };
+    if message.is_filled() {
+        return Ok(count);
+    }
+    let (.., len_bytes) = named;
+    let len_bytes = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+    let has_others = !message.bytes().is_empty();
+    if has_others || !(MESSAGE_BYTES_MAX + 1..=LONG_BYTES_MAX).contains(&len_bytes) {
+        return Err(Rule::Part.broken());
+    }
+    match (take_up_loan(process, link, named)?, whom) {
+        (Err(exhausted), _) => message.lose(exhausted),
+        (Ok(_), Whom::Nobody | Whom::NoReceiver) => {}
+        // Its sender may see another user here than this process does: it is no fault.
+        (Ok(_), _) if len_bytes > long::longest(link) => message.lose(Exhausted {
+            what: "bytes of a message from a process of another user",
+            limit: MESSAGE_BYTES_MAX as u64,
+        }),
+        (Ok(loan), _) => message.fill(len_bytes, |bytes| loan.copy_left(bytes).is_ok()),
+    }
+    Ok(count)
 }
 
 fn adopt_all(
@@ -183,6 +223,8 @@ fn other(
         },
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
+        // First, and by itself.
+        Part::Bytes { .. } => return Err(Rule::Part.broken()),
         Part::Loan { .. } => {
             let named = named_loan(part).ok_or(Rule::Part.broken())?;
             take_up_loan(process, link, named)?.map_or_else(Right::Lost, Right::Loan)

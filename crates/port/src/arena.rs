@@ -179,6 +179,23 @@ impl Arena {
     pub fn block_bytes(&self) -> usize {
         self.0.geometry.block_bytes()
     }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.0.geometry.blocks() as usize
+    }
+
+    /// Whether all its blocks are here and unused.
+    pub(crate) fn is_whole(&self) -> bool {
+        let shelf = &self.0.shelf;
+        let links: Vec<_> = shelf
+            .free()
+            .links
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        links.iter().for_each(|link| link.collect());
+        shelf.free().blocks.len() == self.blocks()
+    }
 }
 
 impl Block {

@@ -180,8 +180,15 @@ impl Awaited {
             }
             self.took();
         }
+        let mut len_bytes = meta.len_bytes as usize;
+        if meta.units > 0 {
+            len_bytes = match sink.adopted(len_bytes) {
+                Ok(len_bytes) => len_bytes,
+                Err(exhausted) => return Ok(Outcome::Error(SendError::Exhausted(exhausted))),
+            };
+        }
         Ok(match meta.kind {
-            Kind::Message => Outcome::Reply(meta.len_bytes as usize),
+            Kind::Message => Outcome::Reply(len_bytes),
             Kind::Dropped => Outcome::Error(why_dropped(meta.cpu)),
             // The port that is dead is another than the one that was called.
             Kind::DeadPort | Kind::MOVED => Outcome::Error(SendError::Gone(Gone::Reply)),

@@ -339,6 +339,10 @@ impl<'a> Call<'a> {
             Ok(meta)
         });
         Some(match adopted {
+            Ok(meta) if meta.units > 0 => self.taken(meta).and_then(|len_bytes| {
+                let adopted = sink.adopted(len_bytes);
+                adopted.map_err(SendError::Exhausted)
+            }),
             Ok(meta) => self.taken(meta),
             Err(fault) => {
                 self.done = true;

@@ -29,6 +29,9 @@ use handfast_ring::lane::Unit;
 use std::sync::Arc;
 
 mod ahead;
+mod laid;
+
+use laid::Laid;
 
 /// The attachments of one message. Emptied when the message has been sent.
 #[derive(Debug, Default)]
@@ -80,10 +83,14 @@ impl Load {
 pub(crate) struct Described {
     units: [Unit; UNITS_MAX],
     count: usize,
+    /// So many of them say where the bytes of the message are.
+    before: usize,
     /// In the order of the rights.
     undo: [Undo; PARTS_MAX],
     /// How the message's own reply right goes.
     passed: Option<Passed>,
+    /// The bytes of the message, if they are too many for a lane.
+    laid: Option<Laid>,
     /// The answer may go on to a process where nothing is remembered.
     goes_on: bool,
 }
@@ -139,8 +146,10 @@ impl Described {
         Self {
             units: [[0; UNIT_BYTES]; UNITS_MAX],
             count: 0,
+            before: 0,
             undo: [const { Undo::Nothing }; PARTS_MAX],
             passed: None,
+            laid: None,
             goes_on: false,
         }
     }
@@ -161,8 +170,9 @@ impl Described {
         self.passed.as_ref().map_or((0, 0), Passed::words)
     }
 
-    pub(crate) fn units_mut(&mut self) -> &mut [Unit] {
-        &mut self.units[..self.count]
+    /// Behind those that say where the bytes of the message are.
+    fn units_of_rights(&mut self) -> &mut [Unit] {
+        &mut self.units[self.before..self.count]
     }
 
     /// Describes rights to the peer of `link`, and counts them as sent. The message must follow, and
@@ -173,12 +183,12 @@ impl Described {
         link: &Arc<Link>,
         load: &Load,
     ) -> Result<(), RightError> {
-        if load.rights.len() > PARTS_MAX {
-            return Err(RightError::TooMany {
+        let described = match load.rights.len() <= PARTS_MAX {
+            true => self.try_describe((process, link), load),
+            false => Err(RightError::TooMany {
                 count: load.rights.len(),
-            });
-        }
-        let described = self.try_describe((process, link), load);
+            }),
+        };
         if described.is_err() {
             self.take_back(link);
         }
@@ -217,7 +227,12 @@ impl Described {
 
     /// The message was not sent after all. Nothing is described any more.
     pub(crate) fn take_back(&mut self, link: &Link) {
-        self.count = 0;
+        (self.count, self.before) = (0, 0);
+        if let Some(laid) = &mut self.laid
+            && let Some(loan) = laid.loan.take()
+        {
+            lending::lends_not(link, loan);
+        }
         for undo in &mut self.undo {
             core::mem::replace(undo, Undo::Nothing).take_back(link);
         }
@@ -234,6 +249,11 @@ impl Described {
         load: &mut Load,
         lane: Option<u32>,
     ) {
+        if let Some(laid) = self.laid.take()
+            && let Some(loan) = laid.loan
+        {
+            lending::has_lent(link, loan, laid.block);
+        }
         // First: a thread of this process may be waiting for one.
         for (right, undo) in load.rights.iter_mut().zip(&self.undo) {
             if let (Right::Receive(_), Undo::Leaving(token)) = (&right, undo)
@@ -312,7 +332,7 @@ fn part_of(
             return Ok((part, Undo::Nothing));
         }
         Right::Block(block) => {
-            let (part, loan) = lending::lend(link, process, block)?;
+            let (part, loan) = lending::lend(link, block)?;
             return Ok((part, Undo::Lent(loan)));
         }
         Right::Loan(_) => return Err(RightError::Loan),

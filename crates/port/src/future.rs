@@ -18,6 +18,7 @@ use core::sync::atomic::Ordering;
 use core::task::{Context, Poll, Waker};
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
+use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_proto::timers::Timer;
 use handfast_wait::{FIRST_PAUSED_LOOKS, word};
 use std::sync::Arc;
@@ -227,7 +228,9 @@ impl Reply<'_> {
             What::Reply(slot, generation)
         });
         self.at = Some(At::enter(right, &link, what, waker));
-        if place.is_none() && link.map.known(right.receiver()).is_none() {
+        let is_long = |state: &State<'_>| matches!(state, State::Waiting(bytes, _) if bytes.len() > MESSAGE_BYTES_MAX);
+        // For a lane, or perhaps for a block.
+        if place.is_none() && (link.map.known(right.receiver()).is_none() || is_long(&self.state)) {
             right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
         }
         if let Some((slot, _)) = place {

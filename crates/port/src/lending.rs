@@ -21,6 +21,26 @@ use std::sync::{Arc, Weak};
 /// Loans looked at when another one is made: more come back than go.
 const LOOKS: usize = 2;
 
+/// The part of a message whose bytes are in a block that is lent so.
+pub(crate) const fn as_bytes(part: Part) -> Part {
+    match part {
+        Part::Loan {
+            arena,
+            block,
+            loan,
+            generation,
+            len_bytes,
+        } => Part::Bytes {
+            arena,
+            block,
+            loan,
+            generation,
+            len_bytes,
+        },
+        other => other,
+    }
+}
+
 const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
     Part::Loan {
         arena: reserved.arena,
@@ -41,11 +61,7 @@ fn returned(link: &Link, of: u32) -> u32 {
 
 /// Describes a block as lent to the peer, which is told of its arena first if it does not know it: then
 /// one system call. Returns also the loan, for [`has_lent`] to follow, or [`lends_not`].
-pub(crate) fn lend(
-    link: &Arc<Link>,
-    process: &Process,
-    block: &Block,
-) -> Result<(Part, u32), RightError> {
+pub(crate) fn lend(link: &Arc<Link>, block: &Block) -> Result<(Part, u32), RightError> {
     let (arena, number, len_bytes) = block.named().ok_or(RightError::Lost)?;
     if arena.is_forked() {
         return Err(RightError::Forked);
@@ -68,7 +84,7 @@ pub(crate) fn lend(
     }
     drop(lent);
     let reserved = reserved.map_err(|refused| match refused {
-        Refused::Word(of) => forged(link, process, of),
+        Refused::Word(of) => forged(link, of),
         Refused::Full => RightError::Loans { limit: LOANS },
         Refused::Over | Refused::Unknown => RightError::Gone,
     })?;
@@ -147,18 +163,18 @@ pub(crate) fn lends_not(link: &Link, of: u32) {
 fn collect_loans(link: &Link) {
     let collected = lent(link).collect(|of| returned(link, of), Out::back);
     if let Err(Refused::Word(of)) = collected {
-        forged(link, &link.process, of);
+        forged(link, of);
     }
 }
 
-fn forged(link: &Link, process: &Process, of: u32) -> RightError {
+fn forged(link: &Link, of: u32) -> RightError {
     // Once: the words stay as they are until the keeper has ended the link.
     if !link.is_down() {
-        link.poison(Fault {
+        // A thread that takes back blocks may hold the lock of those for long messages.
+        link.condemn(Fault {
             rule: Rule::LoanReturn,
             offset: link.calls.returned(of),
         });
-        process.attention.raise();
     }
     RightError::Gone
 }
@@ -204,6 +220,20 @@ pub(crate) type Named = ((u32, u32), (u32, u32), u64);
 pub(crate) const fn named_loan(part: Part) -> Option<Named> {
     match part {
         Part::Loan {
+            arena,
+            block,
+            loan,
+            generation,
+            len_bytes,
+        } => Some(((arena, block), (loan, generation), len_bytes)),
+        _ => None,
+    }
+}
+
+/// The bytes of the message, if a part says where they are.
+pub(crate) const fn named_bytes(part: Part) -> Option<Named> {
+    match part {
+        Part::Bytes {
             arena,
             block,
             loan,

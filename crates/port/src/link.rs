@@ -38,6 +38,7 @@ mod incoming;
 pub(crate) mod introductions;
 pub(crate) mod lanes;
 mod life;
+pub(crate) mod long;
 mod parts;
 pub(crate) mod passing;
 mod peer_ports;

@@ -6,6 +6,7 @@ use crate::introduce::ends;
 use crate::lending;
 use crate::link::Link;
 use crate::link::inbox;
+use crate::link::long;
 use crate::link_life::take_out;
 use crate::links;
 use crate::moving;
@@ -37,6 +38,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
         ports.iter().for_each(|port| ports::keep_rung(port, link));
     }
     take_out(process, link);
+    long::end(link);
     link.rights.releases.owed.lock().end();
     link.rights.releases.back.lock().end();
     link.end_backlog();

@@ -101,6 +101,16 @@ impl Loan {
         lender.still_lent()
     }
 
+    /// Copies all bytes, also when the link has ended: those of a message that its sender does not write again.
+    pub(crate) fn copy_left(&self, bytes: &mut [u8]) -> Result<(), LoanError> {
+        let (at, lender) = self.place(0, bytes.len())?;
+        lender.memory.get().copy_out(at, bytes);
+        match lender.memory.get().is_forked() {
+            true => Err(LoanError::Misuse(Misuse::Forked)),
+            false => Ok(()),
+        }
+    }
+
     /// Copies all bytes out in pieces of 64, which need not go through memory again: as words, little-endian, the last
     /// ones filled up with zeros. For uses that look at each byte once and keep none, such as a sum: as fast as reading
     /// in place.

@@ -1,11 +1,13 @@
 //! Messages received: private bytes, short ones without allocation.
 
+use crate::error::Exhausted;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::pool::{Pool, Pooled};
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::users::{Foreign, Users};
+use core::cell::Cell;
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target, Unit};
 use std::sync::Arc;
@@ -30,14 +32,44 @@ struct Body {
     rights: Vec<Right>,
     /// Where descriptors among them count, and the threads that close untaken descriptors and ports.
     from: Option<(Arc<Users>, u32)>,
-    /// Copies of the descriptors that have been taken to be used while the message is there.
-    held: Vec<Foreign>,
+    /// Parts that few messages have.
+    aside: Option<Box<Aside>>,
     /// While it lies in its thread's pool: the next one there.
     next: Option<Box<Self>>,
 }
 
+#[derive(Default)]
+struct Aside {
+    /// Copies of the descriptors that have been taken to be used while the message is there.
+    held: Vec<Foreign>,
+    /// The bytes of a message that was too long for a lane.
+    bytes: Vec<u8>,
+    /// Why those could not be received.
+    lost: Option<Exhausted>,
+}
+
+/// The longest buffer that a thread keeps for the next long message.
+const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// A buffer serves for messages that are shorter by so many times at most.
+const WASTE_MAX: usize = 8;
+
 thread_local! {
     static POOL: Pool<Body> = const { Pool::new() };
+    /// The buffer of this thread's last long message.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A buffer of this length: this thread's last one, unless that is far too long. `None`: there is no memory.
+fn buffer(len_bytes: usize) -> Option<Vec<u8>> {
+    let mut kept = BUFFER.try_with(Cell::take).unwrap_or_default();
+    if (len_bytes..=WASTE_MAX * len_bytes).contains(&kept.capacity()) {
+        kept.resize(len_bytes, 0);
+        return Some(kept);
+    }
+    let _ = BUFFER.try_with(|known| known.set(kept));
+    // A vector of zeros is made of the kernel's, without writing any, and ends the process where there is no memory.
+    Vec::<u8>::new().try_reserve_exact(len_bytes).ok()?;
+    Some(vec![0; len_bytes])
 }
 
 impl Pooled for Body {
@@ -99,7 +131,7 @@ impl Message {
         if let Some(body) = &mut self.body
             && !held.is_empty()
         {
-            body.held = held;
+            body.aside.get_or_insert_default().held = held;
         }
         self.take_rights()
     }
@@ -177,6 +209,41 @@ impl Message {
         }
     }
 
+    /// Fills it with so many bytes, more than go through a lane, in a buffer of their own. `fill` says whether it has. They are lost where
+    /// there is no memory.
+    pub(crate) fn fill(&mut self, len_bytes: usize, fill: impl FnOnce(&mut [u8]) -> bool) {
+        const NO_MEMORY: Exhausted = Exhausted {
+            what: "memory for the bytes of a long message",
+            limit: 0,
+        };
+        let filled = buffer(len_bytes).and_then(|mut bytes| fill(&mut bytes).then_some(bytes));
+        match (filled, &mut self.body) {
+            (Some(bytes), Some(body)) => {
+                body.aside.get_or_insert_default().bytes = bytes;
+                (body.len_bytes, body.is_long) = (len_bytes, true);
+            }
+            _ => self.lose(NO_MEMORY),
+        }
+    }
+
+    /// Its bytes could not be received.
+    pub(crate) fn lose(&mut self, why: Exhausted) {
+        if let Some(body) = &mut self.body {
+            body.aside.get_or_insert_default().lost = Some(why);
+        }
+    }
+
+    /// Why its bytes could not be received, if so.
+    pub(crate) fn lost(&self) -> Option<Exhausted> {
+        self.body.as_ref()?.aside.as_ref()?.lost
+    }
+
+    /// Whether it has a buffer of its own, or has lost its bytes.
+    pub(crate) fn is_filled(&self) -> bool {
+        let aside = self.body.as_ref().and_then(|body| body.aside.as_ref());
+        aside.is_some_and(|aside| !aside.bytes.is_empty() || aside.lost.is_some())
+    }
+
     fn units_mut(&mut self) -> Option<&mut Vec<u8>> {
         self.body.as_mut().map(|body| &mut body.units)
     }
@@ -197,10 +264,10 @@ impl Message {
 
     /// The bytes.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn bytes(&self) -> &[u8] {
         match &self.body {
-            Some(body) if body.is_long => &body.long,
+            Some(body) if body.is_long => body.long(),
             Some(body) => body.inline.get(..body.len_bytes).unwrap_or_default(),
             None => &[],
         }
@@ -211,12 +278,38 @@ impl Body {
     /// Whether rights lie in it, or copies of former ones.
     #[inline(always)]
     const fn has_any(&self) -> bool {
-        !self.rights.is_empty() || !self.held.is_empty()
+        !self.rights.is_empty() || self.aside.is_some()
+    }
+
+    /// Apart, so that the look at a short one is in line.
+    #[inline(never)]
+    fn long(&self) -> &[u8] {
+        match &self.aside {
+            Some(aside) if !aside.bytes.is_empty() => &aside.bytes,
+            _ => &self.long,
+        }
+    }
+
+    #[cold]
+    fn drop_aside(&mut self) {
+        let Some(aside) = self.aside.take() else {
+            return;
+        };
+        if (1..=KEPT_BYTES_MAX).contains(&aside.bytes.len()) {
+            let _ = BUFFER.try_with(|kept| kept.set(aside.bytes));
+        }
     }
 
     #[cold]
     fn drop_rights(&mut self) {
-        self.held.clear();
+        if self
+            .aside
+            .as_ref()
+            .is_some_and(|aside| !aside.bytes.is_empty())
+        {
+            (self.len_bytes, self.is_long) = (0, false);
+        }
+        self.drop_aside();
         let from = self.from.take();
         for right in self.rights.drain(..) {
             match (right, &from) {
@@ -240,7 +333,7 @@ impl Body {
             units: Vec::new(),
             rights: Vec::new(),
             from: None,
-            held: Vec::new(),
+            aside: None,
             next: None,
         })
     }
@@ -250,17 +343,38 @@ impl Body {
 pub(crate) trait ReplySink: Sink {
     /// The message that has been told of the reply's parts.
     fn parts(&mut self) -> &mut Message;
+
+    /// The parts have been taken up, of a reply that came with so many bytes. Its length.
+    ///
+    /// # Errors
+    /// Its bytes could not be received.
+    fn adopted(&mut self, len_bytes: usize) -> Result<usize, Exhausted>;
 }
 
 impl ReplySink for Message {
     fn parts(&mut self) -> &mut Message {
         self
     }
+
+    fn adopted(&mut self, _: usize) -> Result<usize, Exhausted> {
+        self.lost().map_or_else(|| Ok(self.bytes().len()), Err)
+    }
 }
 
 impl ReplySink for Buffer<'_> {
     fn parts(&mut self) -> &mut Message {
         &mut self.1
+    }
+
+    fn adopted(&mut self, len_bytes: usize) -> Result<usize, Exhausted> {
+        if !self.1.is_filled() {
+            return Ok(len_bytes);
+        }
+        let len_bytes = self.1.adopted(0)?;
+        if let Some(place) = self.0.get_mut(..len_bytes) {
+            place.copy_from_slice(self.1.bytes());
+        }
+        Ok(len_bytes)
     }
 }
 
@@ -277,7 +391,7 @@ impl Sink for Buffer<'_> {
 
     #[cold]
     fn units(&mut self) -> Option<&mut Vec<u8>> {
-        self.1 = Message::new();
+        self.1 = Message::of(&[]);
         self.1.units_mut()
     }
 }
@@ -291,10 +405,12 @@ impl Sink for Message {
         body.len_bytes = len_bytes;
         body.is_long = !is_inline;
         if is_inline {
-            Target::Inline(&mut body.inline)
-        } else {
-            Target::Vector(&mut body.long)
+            return Target::Inline(&mut body.inline);
         }
+        if body.aside.is_some() {
+            body.drop_aside();
+        }
+        Target::Vector(&mut body.long)
     }
 
     #[inline(always)]
@@ -323,7 +439,10 @@ impl core::ops::DerefMut for Message {
             return &mut [];
         };
         if body.is_long {
-            &mut body.long
+            match &mut body.aside {
+                Some(aside) if !aside.bytes.is_empty() => &mut aside.bytes,
+                _ => &mut body.long,
+            }
         } else {
             body.inline.get_mut(..body.len_bytes).unwrap_or_default()
         }

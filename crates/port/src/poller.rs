@@ -305,7 +305,10 @@ impl Poller {
                     let moved = |name| self.protocols.arrived_moved(process, &lane.link, name);
                     let adopted = match adopt_one(process, &lane.link, message, moved) {
                         Ok(true) => Ok(()),
-                        Ok(false) => self.protocols.adopt(process, &lane.link, message),
+                        Ok(false) => match self.protocols.adopt(process, &lane.link, message) {
+                            Ok(()) if message.is_filled() => return self.taken_long(key, header),
+                            adopted => adopted,
+                        },
                         Err(fault) => Err(fault),
                     };
                     if let Err(fault) = adopted {
@@ -377,7 +380,27 @@ impl Poller {
         self.refuse(request, why)
     }
 
+    /// As [`Self::taken`], of a long message. Where its bytes could not be received, a call ends as one that was dropped.
+    #[cold]
+    fn taken_long(&mut self, key: Key, header: Header) -> Option<Request> {
+        let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
+        let request = match self.look_up(key, header) {
+            Err(fault) => self.poison(key, fault),
+            Ok(through) if header.kind == Kind::PASSED => {
+                self.taken_passed(key, header, len_bytes, &through)
+            }
+            Ok(Through::To(_)) => self.taken(key, header, len_bytes),
+            Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
+        };
+        if is_lost {
+            self.looks.again = true;
+            return None;
+        }
+        request
+    }
+
     /// As [`Self::taken`], of a message with a reply right that was passed on.
+    #[inline(always)]
     fn taken_passed(
         &mut self,
         key: Key,

@@ -29,6 +29,7 @@ handfast_sys::ranks! { 20:
     GivenBack,
     Waits,
     Sets,
+    Long,
     Lane,
     Callers,
     Told,

@@ -7,6 +7,7 @@ use crate::polling::{self, waits};
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use core::time::Duration;
+use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
 use handfast_sys::clock;
 use handfast_wait::Waiter;
@@ -89,11 +90,8 @@ impl ReceiveRight {
     /// Busy: no system call, two copies. One system call if the caller sleeps.
     ///
     /// # Errors
-    /// As [`Self::receive`]. A caller that has died in the meantime is no error.
-    ///
-    /// # Panics
-    /// If `bytes` is longer than a message can be; see [`Request::reply`] for the form that
-    /// returns an error.
+    /// As [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
+    /// dropped: [`Request::reply`] says so.
     pub fn reply_and_receive(
         &self,
         request: Request,
@@ -107,9 +105,6 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
-    ///
-    /// # Panics
-    /// As [`Self::reply_and_receive`].
     pub fn reply_and_receive_timeout(
         &self,
         request: Request,
@@ -123,9 +118,6 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// As there.
-    ///
-    /// # Panics
-    /// As [`Self::reply_and_receive`].
     pub fn reply_and_receive_deadline(
         &self,
         request: Request,
@@ -139,9 +131,6 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] when none waits.
-    ///
-    /// # Panics
-    /// As [`Self::reply_and_receive`].
     pub fn reply_and_try_receive(
         &self,
         request: Request,
@@ -159,6 +148,10 @@ impl ReceiveRight {
         deadline_ns: Option<u64>,
     ) -> Result<Request, ReceiveError> {
         self.check()?;
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            let _ = request.reply(bytes);
+            return self.receive_by(deadline_ns);
+        }
         let mut guard = polling::try_lock(self.receiver());
         // The reply right is used in place and taken only then: moving it would cost more than using it.
         let woke = match (&mut guard, request.reply_right()) {
@@ -186,5 +179,41 @@ impl ReceiveRight {
         self.check()?;
         let guard = polling::try_lock(self.receiver());
         polling::wait(self.receiver(), guard, deadline_ns, |_, request| request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Node;
+    use core::time::Duration;
+
+    /// The rest of a request that came to another port was taken for the next one here, which then was answered as one of that port.
+    #[test]
+    fn a_call_that_is_answered_through_another_port_leaves_nothing_for_the_next_there() {
+        let node = Node::builder().start().unwrap();
+        let ports = [node.anonymous().unwrap(), node.anonymous().unwrap()];
+        let rights = [0, 1].map(|port| ports[port].mint(0).connect().unwrap());
+        let call = |port: usize| {
+            let call = rights[port].try_call(b"").unwrap();
+            (call, ports[port].receive().unwrap())
+        };
+        for _ in 0..2 {
+            // Each has a lane that it knows.
+            for port in [0, 1] {
+                let (call, request) = call(port);
+                assert_eq!(
+                    request.reply_right().unwrap().receiver,
+                    ports[port].port().receiver
+                );
+                request.reply(b"").unwrap();
+                call.wait().unwrap();
+            }
+            let (call, request) = call(0);
+            let none = ports[1].reply_and_receive_timeout(request, b"", Duration::ZERO);
+            assert!(none.is_err());
+            call.wait().unwrap();
+        }
+        drop((rights, ports));
+        node.shutdown();
     }
 }

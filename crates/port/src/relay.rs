@@ -108,6 +108,7 @@ impl Relay {
                 false => Whom::Nobody,
             };
             return match self.awaited.take_rest(process, &mut message, whom) {
+                Ok(true) if message.lost().is_some() => Seen::Lost(None),
                 Ok(true) => Seen::Answer(message),
                 Ok(false) => {
                     self.piece = Some((message, until_ns));

@@ -1,6 +1,6 @@
 //! The right to answer a call, as a value.
 
-use crate::error::{DomainError, ReplyError};
+use crate::error::DomainError;
 use crate::link::Link;
 use crate::reply_slot::ReplySlot;
 use std::sync::Arc;
@@ -63,18 +63,6 @@ impl ReplyRight {
     /// The call has been answered, or moved: nothing is left to do here.
     pub(crate) fn used(self) {
         drop(self.into_slot());
-    }
-
-    /// As [`Request::reply`](crate::Request::reply).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        let replied = self.slot().reply(bytes);
-        if !matches!(replied, Err(ReplyError::TooLong { .. })) {
-            self.used();
-        }
-        replied
     }
 
     /// As [`Request::is_cancelled`](crate::Request::is_cancelled).

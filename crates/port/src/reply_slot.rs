@@ -1,15 +1,15 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
-use crate::error::{DomainError, ReplyError};
+use crate::error::DomainError;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::passing::Party;
 use crate::link::wake::wake_caller;
 use handfast_channel::reply::Slot;
+use handfast_layout::counters;
 use handfast_layout::link::{
     FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
 };
-use handfast_layout::{MESSAGE_BYTES_MAX, counters};
 use handfast_region::Memory;
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
@@ -137,19 +137,6 @@ impl ReplySlot {
             true => self.passed_to,
             false => self.receiver,
         }
-    }
-
-    /// Answers with a reply. Too long, the call is still unanswered.
-    pub(crate) fn reply(&self, bytes: &[u8]) -> Result<(), ReplyError> {
-        let len_bytes = bytes.len();
-        if len_bytes > MESSAGE_BYTES_MAX {
-            return Err(ReplyError::TooLong { len_bytes });
-        }
-        if self.link.is_over() {
-            return Err(ReplyError::Gone);
-        }
-        self.answer(Kind::Message, bytes);
-        Ok(())
     }
 
     /// Publishes the outcome and wakes the caller if it sleeps. Returns whether it did.

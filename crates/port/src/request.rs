@@ -1,6 +1,5 @@
 //! Requests: a received message and the right to reply to it once.
 
-use crate::error::ReplyError;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::message::Message;
@@ -67,6 +66,7 @@ impl Request {
     ///
     /// # Errors
     /// The rule the peer broke.
+    #[inline(always)]
     pub(crate) fn passed(
         (link, key, receiver): (&Arc<Link>, usize, u32),
         last: Option<Box<Received>>,
@@ -264,24 +264,6 @@ impl Request {
         let received = self.received();
         let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.holder, |reply| Holder::of(&reply.link))
-    }
-
-    /// Replies. Never blocks: the caller has reserved the room. One copy; one system call if the caller sleeps,
-    /// none otherwise.
-    ///
-    /// # Errors
-    /// See [`ReplyError`]. With [`ReplyError::TooLong`] the call ends as dropped. A caller that has died is
-    /// [`ReplyError::Gone`] once its death is known here; until then, and when the caller has given up, the reply is
-    /// discarded without an error.
-    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
-        let replied = reply.reply(bytes);
-        if !matches!(replied, Err(ReplyError::TooLong { .. }))
-            && let Some(received) = self.answered()
-        {
-            received.pool();
-        }
-        replied
     }
 
     /// Takes the reply right out, while it is unused.

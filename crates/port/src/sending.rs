@@ -3,6 +3,7 @@
 mod now;
 mod plain;
 mod post;
+mod reply;
 mod slots;
 mod with;
 

@@ -12,6 +12,7 @@ use crate::send::SendRight;
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Place;
 use handfast_wait::word;
@@ -90,6 +91,12 @@ impl Future for Sent<'_> {
             return Poll::Pending;
         };
         self.at = Some(At::enter(right, link, What::Space(lane), context.waker()));
+        if let State::Waiting(bytes, _) = &self.state
+            && bytes.len() > MESSAGE_BYTES_MAX
+        {
+            // Perhaps for a block: none rings that comes back.
+            right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
+        }
         word::announce(
             &link.region,
             Place::of(link.calls, lane).space(),

@@ -9,6 +9,7 @@ use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use core::time::Duration;
+use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
 use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
 use handfast_sys::{AsFd, OwnedFd, clock};
@@ -269,17 +270,17 @@ impl WaitSet {
     /// [`ReceiveRight::reply_and_receive`].
     ///
     /// # Errors
-    /// As [`Self::receive`]. A caller that has died in the meantime is no error.
-    ///
-    /// # Panics
-    /// If `bytes` is longer than a message can be.
+    /// As [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
+    /// dropped.
     pub fn reply_and_receive(
         &mut self,
         request: Request,
         bytes: &[u8],
     ) -> Result<Event, ReceiveError> {
         self.check()?;
-        if let Some(reply) = request.reply_right() {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            let _ = request.reply(bytes);
+        } else if let Some(reply) = request.reply_right() {
             let receiver = reply.receiver;
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {

@@ -58,11 +58,13 @@ pub enum Timer {
     Provisions,
     /// Look for the answers that are passed on in pieces.
     Relays,
+    /// Give up memory in which long messages went, and none has gone for a while.
+    LongMessages,
 }
 
 impl Timer {
     /// All of them, in the order in which their work is done when several are due.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::Sleepers,
         Self::Handshakes,
         Self::Listeners,
@@ -88,6 +90,7 @@ impl Timer {
         Self::Paths,
         Self::Provisions,
         Self::Relays,
+        Self::LongMessages,
     ];
     /// How many there are.
     pub const COUNT: usize = Self::ALL.len();
@@ -106,6 +109,7 @@ impl Timer {
             // Until a descriptor or a thread is free.
             Self::Listeners | Self::ClosingThreads => 100_000_000,
             Self::Handshakes => 2_000_000_000,
+            Self::LongMessages => 10_000_000_000,
             _ => 2_000_000,
         }
     }

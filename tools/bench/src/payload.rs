@@ -5,7 +5,9 @@
 //! with a hostile peer can reach. Few buffers, so all of it stays in the caches.
 //!
 //! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
-//! limit is the same; longer payloads are measured for these two only.
+//! limit is the same.
+//!
+//! Payloads that are too long for a lane are measured for the limit, loans, handfast's messages and the kernel's streams.
 
 use crate::plan::{Plan, Task, Timing};
 use crate::report::{Board, Key, Reading, Row};
@@ -15,7 +17,9 @@ use crate::systems::{self, Runnable};
 use handfast::MESSAGE_BYTES_MAX;
 use std::io;
 
-const PAYLOADS: [u32; 8] = [64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576];
+const PAYLOADS: [u32; 10] = [
+    64, 256, 1024, 4096, 16_384, 65_536, 131_072, 262_144, 1_048_576, 8_388_608,
+];
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
@@ -91,10 +95,20 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 const IN_PLACE: &str = "limit-in-place";
 const LOANS: [&str; 2] = ["loan-spin", "loan-default"];
 
-/// Whether the system has payloads that are longer than a message.
+/// Systems that carry more than goes through a lane, beside the limit and loans.
+const LONG: [&str; 6] = [
+    "handfast-spin",
+    "handfast-default",
+    "handfast-block",
+    "pipe",
+    "unix-stream",
+    "tcp",
+];
+
+/// Whether the system has payloads that are longer than those of a lane.
 fn is_long(system: &dyn Runnable) -> bool {
     let key = system.named().key();
-    key == IN_PLACE || LOANS.contains(&key)
+    key == IN_PLACE || LOANS.contains(&key) || LONG.contains(&key)
 }
 
 fn case(system: &dyn Runnable) -> &'static str {

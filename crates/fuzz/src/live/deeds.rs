@@ -258,7 +258,7 @@ impl<'a> Session<'a> {
         let value = |input: &mut Input<'_>| self.value(hand, input);
         let sent = self.hands[hand].sent;
         let descriptor = |input: &mut Input<'_>| Ok(sent.wrapping_sub(below(input, 4)?.into()));
-        let part = match below(input, 11)? {
+        let part = match below(input, 12)? {
             0 => Part::OfSender {
                 handle: value(input)?,
                 port: value(input)?,
@@ -330,6 +330,13 @@ impl<'a> Session<'a> {
                 loan: value(input)?,
                 generation: value(input)?,
                 len_bytes: length(input)? as u64,
+            },
+            10 => Part::Bytes {
+                arena: value(input)?,
+                block: below(input, 3)?.into(),
+                loan: value(input)?,
+                generation: value(input)?,
+                len_bytes: one_of(input, &[65_537, 131_072, 1, u64::MAX])?.unwrap_or(0),
             },
             _ => return Ok(vec![input.arbitrary()?; 1]),
         };

@@ -198,6 +198,13 @@ impl Hand {
             generation: 1,
             len_bytes: 64,
         }));
+        self.post_units(&units_of(&Part::Bytes {
+            arena: number,
+            block: 0,
+            loan: 1,
+            generation: 1,
+            len_bytes: len_bytes / u64::from(place),
+        }));
     }
 
     /// Shows them as its counters, which somebody has asked for or not.

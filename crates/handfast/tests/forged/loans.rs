@@ -3,8 +3,8 @@
 
 use crate::common;
 use crate::forger::{Hand, expect_cut, serves, start_honest, units};
-use handfast::Arena;
 use handfast::error::Rule;
+use handfast::{Arena, LONG_BYTES_MAX};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, Side};
 use handfast_layout::loan::{ARENA, ARENA_ENDED, ARENAS, Geometry, LOANS, Told, next_number};
@@ -161,6 +161,71 @@ fn loans_that_were_made_up_are_refused_by_name_and_leave_nothing() {
     hand.post(Kind::Message, (handle, 0, 0), (b"", half));
     expect_cut(&honest, Rule::Part, "half");
     drop(hand);
+    let is_as_before = || common::holdings(honest.pid()) == before;
+    assert!(common::within_patience(is_as_before));
+    honest.kill();
+}
+
+/// Blocks for messages that are too long for a lane.
+const LONG_BYTES: u64 = 131_072;
+
+const fn bytes_of(loan: u32, len_bytes: u64) -> Part {
+    Part::Bytes {
+        arena: FIRST,
+        block: 0,
+        loan,
+        generation: 1,
+        len_bytes,
+    }
+}
+
+#[test]
+fn bytes_that_were_made_up_are_refused_by_name_and_leave_nothing() {
+    let name = common::name("forged-bytes");
+    let mut honest = common::start("dropper", &[&name]);
+    honest.expect("ready");
+    let before = common::holdings(honest.pid());
+    let (fd, mapping) = create_lent("arena", 2 * LONG_BYTES as usize).unwrap();
+    std::mem::forget(mapping);
+    for (number, what) in (1..).zip([
+        "honest",
+        "short enough for a lane",
+        "past the limit",
+        "longer than its block",
+        "not told",
+        "beside others",
+        "twice",
+        "behind a part",
+    ]) {
+        let mut hand = Hand::new(&name, number);
+        if what != "not told" {
+            tell(&hand, &told(FIRST, LONG_BYTES), &[&fd]);
+        }
+        let (whole, loan) = (bytes_of(0, LONG_BYTES), HONEST);
+        match what {
+            "short enough for a lane" => hand.send(b"", &[bytes_of(0, 65_536)]),
+            "past the limit" => hand.send(b"", &[bytes_of(0, LONG_BYTES_MAX as u64 + 1)]),
+            "longer than its block" => hand.send(b"", &[bytes_of(0, LONG_BYTES + 1)]),
+            "beside others" => hand.send(b"x", &[whole]),
+            "twice" => hand.send(b"", &[whole, bytes_of(1, LONG_BYTES)]),
+            "behind a part" => hand.send(b"", &[loan, whole]),
+            _ => hand.send(b"", &[whole]),
+        }
+        if what == "honest" {
+            hand.settle();
+            let word = Side::Connector.returned(0);
+            assert_eq!(hand.region.load(word, SeqCst), 1);
+            continue;
+        }
+        let rule = match what {
+            "longer than its block" | "not told" => Rule::Loan,
+            _ => Rule::Part,
+        };
+        expect_cut(&honest, rule, what);
+        hand.expect_end();
+        drop(hand);
+        serves(&name);
+    }
     let is_as_before = || common::holdings(honest.pid()) == before;
     assert!(common::within_patience(is_as_before));
     honest.kill();

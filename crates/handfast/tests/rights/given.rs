@@ -133,7 +133,7 @@ fn rights_that_are_not_sent_come_back() {
     assert_eq!(refused.error, SendError::Right(RightError::Dead));
     assert_eq!(refused.rights.len(), 2);
 
-    let long = vec![0; handfast::MESSAGE_BYTES_MAX + 1];
+    let long = vec![0; handfast::LONG_BYTES_MAX + 1];
     let refused = root.with([own.mint(1).into()]).send(&long).unwrap_err();
     assert!(matches!(refused.error, SendError::TooLong { .. }));
     assert_eq!(refused.rights.len(), 1);

@@ -4,7 +4,9 @@
 use crate::common;
 use crate::common::{Random, content};
 use handfast::error::{Gone, ReceiveError, SendError, Unsent};
-use handfast::{BATCH_MESSAGES_MAX, Batch, MESSAGE_BYTES_MAX, Options, SendRight, Strategy};
+use handfast::{
+    BATCH_MESSAGES_MAX, Batch, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Options, SendRight, Strategy,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -210,9 +212,9 @@ fn a_deadline_passes_also_while_the_receiver_keeps_up() {
 #[test]
 fn a_message_that_is_too_long_ends_the_sending_before_it() {
     let (port, right) = pair("too-long");
-    let long = vec![0; MESSAGE_BYTES_MAX + 1];
+    let long = vec![0; LONG_BYTES_MAX + 1];
     let messages: [&[u8]; 4] = [b"one", b"two", &long, b"four"];
-    let len_bytes = MESSAGE_BYTES_MAX + 1;
+    let len_bytes = LONG_BYTES_MAX + 1;
     let error = SendError::TooLong { len_bytes };
     let unsent = right.send_many(&messages).unwrap_err();
     assert_eq!(unsent, Unsent { sent: 2, error });

@@ -100,6 +100,35 @@ fn a_task_that_waits_for_room_goes_on_when_there_is_some_and_not_by_a_clock() {
 }
 
 #[test]
+fn long_messages_of_tasks_wait_for_the_memory_that_earlier_ones_are_in() {
+    let (mut server, right) = start("long");
+    let long = |sender, number| {
+        let mut bytes = vec![7; 100_000];
+        bytes[..16].copy_from_slice(&message(sender, number));
+        bytes
+    };
+    one_thread().block_on(patiently(async {
+        let mut full = 0;
+        while right.try_send(&long(0, full + 1)).is_ok() {
+            full += 1;
+        }
+        let wait = |sender| {
+            let (right, bytes) = (right.clone(), long(sender, 1));
+            tokio::spawn(async move { right.send_async(&bytes).await })
+        };
+        let waits: Vec<_> = (1..=10).map(wait).collect();
+        tokio::task::yield_now().await;
+        assert!(waits.iter().all(|wait| !wait.is_finished()));
+        server.tell(&(full + 10).to_string());
+        for wait in waits {
+            wait.await.unwrap().unwrap();
+        }
+        server.expect("true 0");
+    }));
+    server.kill();
+}
+
+#[test]
 fn messages_of_tasks_and_threads_that_wait_for_room_all_arrive_and_each_ones_in_order() {
     const EACH: u64 = 3_000;
     let (mut server, right) = start("all");

@@ -142,6 +142,18 @@ fn loans_come_back_and_what_is_none_is_refused() {
     assert_eq!(units[0], vector);
     let vector = [255, 255, 255, 255, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
     assert_eq!(units[1], vector);
+    // The bytes of a message are lent so, too.
+    let bytes = Part::Bytes {
+        arena: 3,
+        block: 0x1_0001,
+        loan: 255,
+        generation: u32::MAX,
+        len_bytes: 0x2_0000_0001,
+    };
+    let mut of_bytes = units;
+    of_bytes[0][0] = 11;
+    assert_eq!(bytes.to_units(), (of_bytes, 2));
+    assert_eq!(Part::parse(&of_bytes), Some((bytes, 2)));
 }
 
 #[test]

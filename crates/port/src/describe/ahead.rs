@@ -18,7 +18,7 @@ impl Described {
             return Ok(());
         }
         let mut number = send_descriptors(link, &fds)?;
-        let mut units = self.units_mut();
+        let mut units = self.units_of_rights();
         for right in rights {
             let parsed = Part::parse(units);
             let count = parsed.map_or(1, |(_, count)| count);

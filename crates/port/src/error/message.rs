@@ -1,12 +1,13 @@
 //! Errors of messages: sending, calling, receiving, replying.
 
 use super::{DomainError, Exhausted, Gone, Misuse, PeerFault, RightError};
+use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 
 /// Why a message was not sent, or a call has no reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX).
+    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX).
     #[error("{}", too_long(*.len_bytes))]
     TooLong {
         /// Its length.
@@ -90,7 +91,7 @@ pub enum ReceiveError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The message is longer than [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX). The call ends as
+    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX). The call ends as
     /// [`Gone::Reply`].
     #[error("{}", too_long(*.len_bytes))]
     TooLong {
@@ -112,8 +113,10 @@ pub enum ReplyError {
 }
 
 fn too_long(len_bytes: usize) -> String {
-    let limit = handfast_layout::MESSAGE_BYTES_MAX;
-    format!("the message is {len_bytes} bytes long and the limit is {limit}; split it")
+    format!(
+        "the message is {len_bytes} bytes long and the limit is {LONG_BYTES_MAX}, and {MESSAGE_BYTES_MAX} between processes of two users, for \
+         domains and in turns; split it, or send it as memory"
+    )
 }
 
 const fn how_gone(gone: Gone) -> &'static str {

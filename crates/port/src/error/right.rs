@@ -74,6 +74,14 @@ pub enum RightError {
          overloaded"
     )]
     Unread,
+    /// There is no memory in which the bytes of a long message could be lent to the peer.
+    #[error(
+        "no memory for {len_bytes} bytes to be lent to the peer; send less at once, or raise the limits of this process"
+    )]
+    NoMemory {
+        /// The length of the message.
+        len_bytes: usize,
+    },
     /// The limit of blocks lent to the peer's process and not given back is reached.
     #[error("{limit} blocks, the limit, are lent to the peer; have it drop some")]
     Loans {

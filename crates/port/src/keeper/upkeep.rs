@@ -8,6 +8,7 @@ use crate::give_back;
 use crate::introduce::ends;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::link::long;
 use crate::links;
 use crate::moving;
 use crate::paths;
@@ -47,6 +48,13 @@ impl Keeper {
                 for port in ports::those(process, |port| port.served.get().is_some()) {
                     served::publish_calls(&port);
                 }
+            }
+            Timer::LongMessages => {
+                let links = links::all(process);
+                return match links.iter().filter(|link| long::give_up(link)).count() {
+                    0 => Left::Nothing,
+                    _ => Left::In(long::KEPT_NS),
+                };
             }
             Timer::Receivers => return rings::call_due(process).map_or(Left::Nothing, Left::In),
             Timer::Switches => return Left::for_peer(redirect::switch_again(process)),

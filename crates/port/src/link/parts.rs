@@ -1,6 +1,7 @@
 //! The parts of messages that are under way.
 
 use super::inbox::UnderWay;
+use super::long::Long;
 use super::passing::Passing;
 use super::returns::Returns;
 use crate::arena::Out;
@@ -15,6 +16,8 @@ pub(crate) struct PartsUnderWay {
     pub(crate) passing: Passing,
     /// Return slots of ours.
     pub(crate) returns: Mutex<Returns, rank::Returns>,
+    /// Memory in which long messages go to the peer, and to no other.
+    pub(crate) long: Mutex<Long, rank::Long>,
     /// Blocks of our arenas that the peer has.
     pub(crate) lent: Mutex<Lent<Out>, rank::Lent>,
     /// Descriptors that go with messages, both ways.
@@ -27,6 +30,7 @@ impl PartsUnderWay {
         Self {
             passing: Passing::default(),
             returns: Mutex::default(),
+            long: Mutex::default(),
             lent: Mutex::default(),
             under_way: UnderWay::new(users, user),
         }

@@ -38,8 +38,7 @@ impl Worker<'_> {
     /// As [`Request::reply`].
     pub fn reply(&self, request: Request, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
-            let len_bytes = bytes.len();
-            return Err(ReplyError::TooLong { len_bytes });
+            return request.reply(bytes);
         }
         let reply = request.reply_right().ok_or(ReplyError::NotACall)?;
         if reply.link.is_over() {

@@ -24,6 +24,10 @@ impl SendRight {
     /// Sends a one-way message; waits by the strategy while the queue is full: 64 messages of one thread, 20 of
     /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
     ///
+    /// A message of more than 64 KiB ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)) goes in memory that is lent to the receiver's process, and copied
+    /// there before it is received. The first ones make that memory, some ten system calls and a millisecond for each MiB; it is kept for
+    /// the next ones, until 10 s after the last. 8 of them are under way to one process at most.
+    ///
     /// Delivery is not confirmed: a message that was sent and not received is lost when the port is dropped or its process
     /// ends. Use [`call`](Self::call) when it must not be lost.
     ///

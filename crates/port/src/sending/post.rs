@@ -4,6 +4,7 @@ use crate::describe::{Described, Load};
 use crate::error::{Misuse, RightError, SendError};
 use crate::link::Outgoing;
 use crate::link::lanes::Way;
+use crate::link::long::{self, Use};
 use crate::options::Waiting;
 use crate::send::{Blocked, LaneWait, Origin, Posted, SendRight};
 use crate::slots::SlotState;
@@ -14,6 +15,9 @@ use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::cpu;
+
+/// The units that say where the bytes of a long message are.
+const LAID_BYTES: usize = 2 * UNIT_BYTES;
 
 impl SendRight {
     /// As [`Self::post_now`]; waits for room, and says what is wrong. Returns also the right that it
@@ -33,10 +37,15 @@ impl SendRight {
             right.sent(kind, posted.0);
             return Ok((right, posted));
         }
-        let with = (&Load::default(), &mut Described::new());
-        let posted = right.post_with((bytes, kind), with, waiting)?;
-        posted.0.sent(kind, posted.1.0);
-        Ok(posted)
+        let mut described = Described::new();
+        let with = (&Load::default(), &mut described);
+        let (right, posted) = right.post_with((bytes, kind), with, waiting)?;
+        right.sent(kind, posted.0);
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            let none = &mut Load::default();
+            described.sent((right.process(), right.link()), none, Some(posted.1));
+        }
+        Ok((right, posted))
     }
 
     /// As [`Self::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
@@ -88,12 +97,12 @@ impl SendRight {
                 drop(lane_wait);
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
-            if matches!(waiting, Waiting::Never) && !load.rights.is_empty() {
-                self.check_room(lane, bytes.len())?;
+            if matches!(waiting, Waiting::Never) {
+                self.check_room(lane, bytes.len(), load)?;
             }
-            if !self.describe(described, load, waiting)? {
+            let Some(body) = self.describe(described, (bytes, load), waiting)? else {
                 continue;
-            }
+            };
             let mut outgoing = self.lock(lane);
             let is_last = way == Way::Goes && outgoing.leads_to == self.receiver();
             if outgoing.receiver != self.receiver() && !is_last {
@@ -116,24 +125,24 @@ impl SendRight {
                 continue;
             }
             let ahead = (&mut *described, &load.rights[..]);
-            let ahead = self.send_ahead((&mut outgoing, lane), (bytes, kind), ahead);
+            let ahead = self.send_ahead((&mut outgoing, lane), (body, kind), ahead);
             let words = match kind {
                 Kind::Call => waiting.words(),
                 _ => described.passed(),
             };
             let units = described.units();
             let posted = ahead.and_then(|()| {
-                self.post_described(&mut outgoing, lane, (bytes, kind, words), units)
+                self.post_described(&mut outgoing, lane, (body, kind, words), units)
             });
             drop(outgoing);
-            let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
+            let body_bytes = body.len() + units.len() * UNIT_BYTES;
             match posted {
                 Ok(ticket) => {
                     self.goes_by_vine();
                     return Ok((self, (ticket, lane, trouble)));
                 }
                 Err(blocked) => {
-                    described.take_back(self.link());
+                    described.lift(self.link());
                     self.wait_unblocked(blocked, (lane, body_bytes), waiting)?;
                 }
             }
@@ -170,9 +179,7 @@ impl SendRight {
     #[inline(always)]
     fn check_message(&self, bytes: &[u8], load: &Load) -> Result<(), SendError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                len_bytes: bytes.len(),
-            });
+            long::check(self.link(), bytes.len())?;
         }
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
@@ -186,10 +193,15 @@ impl SendRight {
         Ok(())
     }
 
-    /// That there is room before rights are described: their exporters are told of each that is, and that it does not come. A thread
-    /// that waits tries again when there is room; one that does not might try often.
+    /// That there is room before rights are described, or long bytes copied: exporters are told of each right that is, and that it does
+    /// not come. A thread that waits tries again when there is room; one that does not might try often.
     #[cold]
-    fn check_room(&self, lane: u32, len_bytes: usize) -> Result<(), SendError> {
+    fn check_room(&self, lane: u32, len_bytes: usize, load: &Load) -> Result<(), SendError> {
+        let len_bytes = match len_bytes > MESSAGE_BYTES_MAX {
+            false if load.rights.is_empty() => return Ok(()),
+            false => len_bytes,
+            true => LAID_BYTES,
+        };
         let has_room = (self.lock(lane).producer).has_room(&self.link().region, len_bytes);
         match has_room {
             Ok(false) => Err(SendError::Full),
@@ -198,17 +210,25 @@ impl SendRight {
         }
     }
 
-    /// Describes the rights of a message, or waits for room for the descriptors that go ahead of it, and returns `false`.
+    /// Describes the rights of a message, and its bytes where these are too many for a lane; returns those for the lane. Or waits for room
+    /// for what goes ahead of it, and returns `None`.
     #[inline(always)]
-    fn describe(
+    fn describe<'a>(
         &self,
         described: &mut Described,
-        load: &Load,
+        (bytes, load): (&'a [u8], &Load),
         waiting: Waiting,
-    ) -> Result<bool, SendError> {
-        match described.describe(self.process(), self.link(), load) {
-            Ok(()) => Ok(true),
-            Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| false),
+    ) -> Result<Option<&'a [u8]>, SendError> {
+        let (process, link) = (self.process(), self.link());
+        let body = match described.lay(link, bytes, Use::Message) {
+            // They come back.
+            Err(RightError::Loans { .. }) => return self.wait_for_slot(waiting).map(|()| None),
+            laid => laid,
+        };
+        let all = body.and_then(|body| described.describe(process, link, load).map(|()| body));
+        match all {
+            Ok(body) => Ok(Some(body)),
+            Err(RightError::Unread) => self.wait_for_slot(waiting).map(|()| None),
             Err(error) => Err(self.link().failure(self.port()).unwrap_or(error.into())),
         }
     }

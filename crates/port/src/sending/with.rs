@@ -1,13 +1,10 @@
 //! Sending rights beside the bytes of a message, or of a reply.
 
 use crate::call::Call;
-use crate::describe::{Described, Load, list_of, pool};
-use crate::error::{ReplyError, SendError};
+use crate::describe::{Load, list_of, pool};
+use crate::error::SendError;
 use crate::message::Message;
 use crate::options::Waiting;
-use crate::reply_right::ReplyRight;
-use crate::reply_slot::ReplySlot;
-use crate::request::Request;
 use crate::right::{Returned, Right};
 use crate::send::{Posted, SendRight};
 use core::time::Duration;
@@ -237,87 +234,4 @@ fn bare<T>(outcome: Result<T, SendError>) -> Result<T, Returned<SendError>> {
         error,
         rights: Vec::new(),
     })
-}
-
-impl Request {
-    /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
-    ///
-    /// # Errors
-    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
-    pub fn reply_with(
-        self,
-        bytes: &[u8],
-        rights: impl IntoIterator<Item = Right>,
-    ) -> Result<(), Returned<ReplyError>> {
-        let rights: Vec<_> = rights.into_iter().collect();
-        let mut load = Load {
-            rights,
-            reply: None,
-        };
-        // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
-        let _shield = deadline::shield();
-        let request = self;
-        let replied = match request.reply_right() {
-            Some(reply) => try_reply(reply, bytes, &mut load),
-            None => Err(ReplyError::NotACall),
-        };
-        if replied.is_ok()
-            && let Some(received) = request.answered()
-        {
-            received.pool();
-        }
-        replied.map_err(|error| {
-            let rights = load.rights;
-            Returned { error, rights }
-        })
-    }
-}
-
-impl ReplyRight {
-    /// As [`Request::reply_with`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn reply_with(
-        self,
-        bytes: &[u8],
-        rights: impl IntoIterator<Item = Right>,
-    ) -> Result<(), Returned<ReplyError>> {
-        let rights: Vec<_> = rights.into_iter().collect();
-        let mut load = Load {
-            rights,
-            reply: None,
-        };
-        // As above.
-        let _shield = deadline::shield();
-        let right = self;
-        let replied = try_reply(right.slot(), bytes, &mut load);
-        if replied.is_ok() {
-            right.used();
-        }
-        replied.map_err(|error| {
-            let rights = load.rights;
-            Returned { error, rights }
-        })
-    }
-}
-
-fn try_reply(reply: &ReplySlot, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
-    let len_bytes = bytes.len();
-    if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
-        return Err(ReplyError::TooLong { len_bytes });
-    }
-    if reply.link.is_over() {
-        return Err(ReplyError::Gone);
-    }
-    let process = reply.link.process.clone();
-    let mut described = Described::new().goes_on(reply.is_passed());
-    described.describe(&process, &reply.link, load)?;
-    if let Err(unsent) = described.send_descriptors(&reply.link, &load.rights) {
-        described.take_back(&reply.link);
-        return Err(unsent.of_reply(&reply.link));
-    }
-    reply.answer_described(bytes, described.units());
-    described.sent((&process, &reply.link), load, None);
-    Ok(())
 }

@@ -52,8 +52,8 @@ fn connect_here(node: &Node, case: Case) {
 }
 
 /// Runs each case, on one node.
-fn each(run: impl Fn(&Node, &Path, Case)) {
-    let directory = Directory::new("conformance");
+fn each(distance: &str, run: impl Fn(&Node, &Path, Case)) {
+    let directory = Directory::new(distance);
     let node = node(&directory.0);
     for case in cases::all() {
         let began = Instant::now();
@@ -66,12 +66,12 @@ fn each(run: impl Fn(&Node, &Path, Case)) {
 
 #[test]
 fn a_process_with_itself() {
-    each(|node, _, case| connect_here(node, case));
+    each("here", |node, _, case| connect_here(node, case));
 }
 
 #[test]
 fn two_processes() {
-    each(|node, directory, case| {
+    each("there", |node, directory, case| {
         let directory = directory.to_str().unwrap();
         let mut server = handfast_testing::start("server", &[case.name, directory]);
         server.expect("bound");

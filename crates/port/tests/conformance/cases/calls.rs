@@ -1,7 +1,7 @@
 //! Calls and messages: bytes, order, room, deadlines.
 
 use super::api::error::{Gone, ReceiveError, ReplyError, SendError};
-use super::api::{Batch, Event, MESSAGE_BYTES_MAX, Node, Options, ReceiveRight};
+use super::api::{Batch, Event, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Node, Options, ReceiveRight};
 use super::{Case, PATIENCE, call, echo_until, expect, next, own, right_of, sender};
 use core::time::Duration;
 
@@ -10,9 +10,27 @@ pub(super) const CASES: &[Case] = &[
         name: "bytes of any length come back",
         serve: |_, port| echo_until(&port, b"end"),
         call: |_, right| {
-            for len in [0, 1, 40, 41, 4096, MESSAGE_BYTES_MAX] {
-                let bytes: Vec<_> = (0..len).map(|place| place as u8).collect();
+            let long = MESSAGE_BYTES_MAX + 1;
+            for len in [
+                0,
+                1,
+                40,
+                41,
+                4096,
+                MESSAGE_BYTES_MAX,
+                long,
+                1 << 20,
+                1,
+                long,
+            ] {
+                let bytes: Vec<_> = (0..len).map(|place| (place % 251) as u8).collect();
                 call(&right, &bytes, &bytes);
+                // A thread uses buffers again.
+                call(&right, b"abc", b"abc");
+                let mut reply = vec![0; len];
+                assert_eq!(right.call_into(&bytes, &mut reply), Ok(len));
+                assert_eq!(reply, bytes);
+                right.send_timeout(&bytes, PATIENCE).unwrap();
             }
             call(&right, b"end", b"end");
         },
@@ -20,13 +38,13 @@ pub(super) const CASES: &[Case] = &[
     Case {
         name: "too long is an error that names the length, and harms nothing else",
         serve: |_, port| {
-            let len_bytes = MESSAGE_BYTES_MAX + 1;
+            let len_bytes = LONG_BYTES_MAX + 1;
             let refused = next(&port).reply(&vec![0; len_bytes]);
             assert_eq!(refused, Err(ReplyError::TooLong { len_bytes }));
             echo_until(&port, b"end");
         },
         call: |_, right| {
-            let len_bytes = MESSAGE_BYTES_MAX + 1;
+            let len_bytes = LONG_BYTES_MAX + 1;
             let long = vec![0; len_bytes];
             let too_long = SendError::TooLong { len_bytes };
             assert_eq!(right.call(&long).unwrap_err(), too_long);
@@ -89,6 +107,50 @@ pub(super) const CASES: &[Case] = &[
             call(&apart, b"go", b"");
             let count = sent.to_string();
             call(&right, b"how many?", count.as_bytes());
+        },
+    },
+    Case {
+        name: "long messages come whole and in order, and a sender without room is told so",
+        serve: |node, port| {
+            let apart = node.anonymous().unwrap();
+            let request = expect(&port, b"begin");
+            request.reply_with(b"", own(&apart.mint(0))).unwrap();
+            expect(&apart, b"go").reply(b"").unwrap();
+            let mut number = 0;
+            let mut request = loop {
+                let request = next(&port);
+                if request.is_call() {
+                    break request;
+                }
+                assert_eq!(request.bytes().len(), 200_000 + usize::from(number));
+                assert!(request.bytes().iter().all(|byte| *byte == number));
+                number += 1;
+            };
+            // Replies, too.
+            for _ in 0..20 {
+                let reply = vec![number; 300_000];
+                request = (port.reply_and_receive_timeout(request, &reply, PATIENCE)).unwrap();
+            }
+            request.reply(b"end").unwrap();
+        },
+        call: |_, right| {
+            let mut begun = right.call_timeout(b"begin", PATIENCE).unwrap();
+            let apart = sender(begun.take_rights().remove(0));
+            let message = |number: u8| vec![number; 200_000 + usize::from(number)];
+            let mut sent = 0;
+            while right.try_send(&message(sent)).is_ok() {
+                sent += 1;
+            }
+            assert!(sent > 0);
+            call(&apart, b"go", b"");
+            for _ in 0..20 {
+                right.send_timeout(&message(sent), PATIENCE).unwrap();
+                sent += 1;
+            }
+            for _ in 0..20 {
+                call(&right, b"more", &vec![sent; 300_000]);
+            }
+            call(&right, b"", b"end");
         },
     },
     Case {

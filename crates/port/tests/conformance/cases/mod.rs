@@ -53,7 +53,9 @@ fn echo_until(port: &ReceiveRight, end: &[u8]) {
     loop {
         let request = next(port);
         let bytes = request.bytes().to_vec();
-        request.reply(&bytes).unwrap();
+        if request.is_call() {
+            request.reply(&bytes).unwrap();
+        }
         if bytes == end {
             return;
         }

@@ -121,6 +121,35 @@ pub(super) const CASES: &[Case] = &[
         },
     },
     Case {
+        name: "a long message goes with rights, and is passed on",
+        serve: |_, port| {
+            let mut request = next(&port);
+            assert_eq!(request.bytes(), vec![1; 100_000]);
+            let to = sender(right_of(&mut request));
+            for number in 1..10_u8 {
+                request.forward(&to, &vec![number; 150_000]).unwrap();
+                request = next(&port);
+            }
+            request.reply(b"end").unwrap();
+        },
+        call: |node, right| {
+            let port = node.anonymous().unwrap();
+            let given = right.with(own(&port.mint(0)));
+            let mut passed = given.try_call(&vec![1; 100_000]).unwrap();
+            for number in 1..10_u8 {
+                let request = next(&port);
+                assert_eq!(request.bytes(), vec![number; 150_000]);
+                let rights = own(&port.mint(number.into()));
+                request.reply_with(&vec![number; 80_000], rights).unwrap();
+                let mut reply = passed.wait_timeout(PATIENCE).unwrap();
+                assert_eq!(reply.bytes(), vec![number; 80_000]);
+                assert_eq!(reply.take_rights().len(), 1);
+                passed = right.try_call(b"again").unwrap();
+            }
+            assert_eq!(&*passed.wait_timeout(PATIENCE).unwrap(), b"end");
+        },
+    },
+    Case {
         name: "a right to answer travels, and is used once",
         serve: |_, port| {
             let mut request = expect(&port, b"ask");
@@ -239,6 +268,40 @@ pub(super) const CASES: &[Case] = &[
                 panic!("memory");
             };
             assert_eq!(*memory, bytes);
+        },
+    },
+    Case {
+        name: "memory goes with a long message, and comes back with a long reply",
+        serve: |_, port| {
+            for number in 0..20_u8 {
+                let mut request = next(&port);
+                assert_eq!(request.bytes(), vec![number; 70_000]);
+                let mut rights = request.take_rights();
+                assert_eq!(rights.len(), 2);
+                let Right::Memory(memory) = rights.remove(1) else {
+                    panic!("memory");
+                };
+                assert_eq!(*memory, [number; 10]);
+                let reply = vec![number; 90_000];
+                request.reply_with(&reply, [memory.into()]).unwrap();
+            }
+        },
+        call: |node, right| {
+            let port = node.anonymous().unwrap();
+            for number in 0..20_u8 {
+                let bytes = vec![number; 70_000];
+                let five = || (0..5).map(|badge| Right::from(port.mint(badge)));
+                let refused = right.with(five()).try_send(&bytes).unwrap_err();
+                assert_eq!(refused.rights.len(), 5);
+                let memory = Memory::from_bytes(&[number; 10]).unwrap();
+                let rights = [port.mint(0).into(), memory.into()];
+                let mut reply = right.with(rights).call(&bytes).unwrap();
+                assert_eq!(reply.bytes(), vec![number; 90_000]);
+                let Right::Memory(memory) = reply.take_rights().remove(0) else {
+                    panic!("memory");
+                };
+                assert_eq!(*memory, [number; 10]);
+            }
         },
     },
     Case {

@@ -1,0 +1,158 @@
+//! Messages that are too long for a lane: their bytes go in blocks that are lent to the peer, and are copied out there at once.
+//!
+//! The arenas of a link are of its own: a borrower can read an arena at any time. They are kept for the next long messages to the same
+//! peer, so memory is made for the first ones alone, and given up when none has gone for a while.
+
+use super::Link;
+use crate::arena::{Arena, Block};
+use crate::error::SendError;
+use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
+use handfast_proto::timers::Timer;
+use handfast_sys::clock;
+
+/// Arenas of one link, for messages and for replies each; the peer may know as many again of the application's.
+const ARENAS_MAX: usize = 4;
+/// Their memory: the longest message, and its successor.
+const BYTES_MAX: usize = 2 * LONG_BYTES_MAX;
+/// The shortest block, and most blocks of an arena.
+const BLOCK_BYTES_MIN: usize = 128 * 1024;
+const BLOCKS_MAX: usize = 16;
+/// A block serves for messages that are not shorter by more than this.
+const WASTE_MAX: usize = 8;
+/// How long an arena is kept that no message has gone in.
+pub(crate) const KEPT_NS: u64 = 10_000_000_000;
+
+/// The memory of one link for long messages, and for long replies: neither waits for the other.
+#[derive(Default)]
+pub(crate) struct Long([Vec<Kept>; 2]);
+
+#[derive(Clone, Copy)]
+pub(crate) enum Use {
+    Message,
+    Reply,
+}
+
+/// An arena, all of whose blocks are as long.
+struct Kept {
+    arena: Arena,
+    used_ns: u64,
+}
+
+/// Why there is no block.
+pub(crate) enum NoBlock {
+    /// The peer has all of so many still.
+    Lent {
+        limit: u32,
+    },
+    Memory,
+}
+
+/// The longest message that goes by this link: both sides take the same for it.
+pub(crate) fn longest(link: &Link) -> usize {
+    match link.peer.uid == handfast_sys::process::uid() {
+        true => LONG_BYTES_MAX,
+        false => MESSAGE_BYTES_MAX,
+    }
+}
+
+/// Whether a message of so many bytes goes by this link.
+///
+/// # Errors
+/// It is too long.
+pub(crate) fn check(link: &Link, len_bytes: usize) -> Result<(), SendError> {
+    match len_bytes <= longest(link) {
+        true => Ok(()),
+        false => Err(SendError::TooLong { len_bytes }),
+    }
+}
+
+/// A block for so many bytes to the peer.
+#[cold]
+pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, NoBlock> {
+    let now_ns = clock::ticks_ns();
+    let mut long = link.parts.long.lock();
+    let pool = &mut long.0[use_of as usize];
+    for kept in pool.iter_mut().filter(|kept| kept.serves(len_bytes)) {
+        if let Ok(block) = kept.arena.try_take(len_bytes) {
+            kept.used_ns = now_ns;
+            return Ok(block);
+        }
+    }
+    let arena = make(pool, len_bytes)?;
+    let block = arena.try_take(len_bytes);
+    let block = block.map_err(|_| NoBlock::Memory)?;
+    pool.push(Kept {
+        arena,
+        used_ns: now_ns,
+    });
+    drop(long);
+    if link.is_down() {
+        // Perhaps since before that.
+        end(link);
+    }
+    link.process.schedule(Timer::LongMessages);
+    Ok(block)
+}
+
+/// Another arena. It has one block more than there are as long, and idle ones give way to it.
+fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
+    let block_bytes = len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN);
+    let alike = pool.iter().filter(|kept| kept.serves(len_bytes));
+    let alike: usize = alike.map(|kept| kept.arena.blocks()).sum();
+    let mut blocks = (alike + 1).min(BLOCKS_MAX);
+    let mut idle: Vec<_> = pool.iter().filter(|kept| kept.arena.is_whole()).collect();
+    idle.sort_by_key(|kept| kept.used_ns);
+    let (mut count, mut bytes) = (pool.len(), pool.iter().map(Kept::bytes).sum::<usize>());
+    let mut gone = Vec::new();
+    loop {
+        while blocks > 1 && bytes + blocks * block_bytes > BYTES_MAX {
+            blocks /= 2;
+        }
+        if count < ARENAS_MAX && bytes + blocks * block_bytes <= BYTES_MAX {
+            break;
+        }
+        if idle.is_empty() {
+            let limit = pool.iter().map(|kept| kept.arena.blocks() as u32).sum();
+            return Err(NoBlock::Lent { limit });
+        }
+        let kept = idle.remove(0);
+        (count, bytes) = (count - 1, bytes - kept.bytes());
+        gone.push(kept.used_ns);
+    }
+    pool.retain(|kept| !(gone.contains(&kept.used_ns) && kept.arena.is_whole()));
+    Arena::create(block_bytes, blocks).map_err(|_| NoBlock::Memory)
+}
+
+impl Kept {
+    fn serves(&self, len_bytes: usize) -> bool {
+        let room_bytes = self.arena.block_bytes();
+        room_bytes >= len_bytes && room_bytes / WASTE_MAX <= len_bytes.max(BLOCK_BYTES_MIN)
+    }
+
+    fn bytes(&self) -> usize {
+        self.arena.block_bytes() * self.arena.blocks()
+    }
+}
+
+/// Gives up the arenas in which no message has gone for a while. Whether some are left.
+pub(crate) fn give_up(link: &Link) -> bool {
+    let before_ns = clock::ticks_ns().saturating_sub(KEPT_NS);
+    let mut long = link.parts.long.lock();
+    let mut idle = Vec::new();
+    for pool in &mut long.0 {
+        idle.extend(pool.extract_if(.., |kept| {
+            kept.used_ns <= before_ns && kept.arena.is_whole()
+        }));
+    }
+    let is_left = long.0.iter().any(|pool| !pool.is_empty());
+    drop(long);
+    // Unmapped without the lock.
+    drop(idle);
+    is_left
+}
+
+/// The link has ended.
+pub(crate) fn end(link: &Link) {
+    let long = core::mem::take(&mut *link.parts.long.lock());
+    drop(long);
+}
