@@ -65,7 +65,7 @@ pub struct Args {
     only: Vec<String>,
     /// rtt, payload, eros, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
     /// More than 65,536 are measured in payload only, for loans.
-    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=1_048_576))]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
     payloads: Vec<u32>,
     /// scale, idle, percpu: numbers of client processes; ppc: of threads.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
