@@ -98,7 +98,7 @@ impl SendRight {
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
             if matches!(waiting, Waiting::Never) {
-                self.check_room(lane, bytes.len(), load)?;
+                self.check_room(lane, (bytes.len(), kind), load)?;
             }
             let Some(body) = self.describe(described, (bytes, load), waiting)? else {
                 continue;
@@ -193,16 +193,27 @@ impl SendRight {
         Ok(())
     }
 
-    /// That there is room before rights are described, or long bytes copied: exporters are told of each right that is, and that it does
+    /// That there is room, and a reply slot for a call, before rights are described, or long bytes copied: exporters are told of each right that is, and that it does
     /// not come. A thread that waits tries again when there is room; one that does not might try often.
     #[cold]
-    fn check_room(&self, lane: u32, len_bytes: usize, load: &Load) -> Result<(), SendError> {
+    fn check_room(
+        &self,
+        lane: u32,
+        (len_bytes, kind): (usize, Kind),
+        load: &Load,
+    ) -> Result<(), SendError> {
         let len_bytes = match len_bytes > MESSAGE_BYTES_MAX {
             false if load.rights.is_empty() => return Ok(()),
             false => len_bytes,
             true => LAID_BYTES,
         };
-        let has_room = (self.lock(lane).producer).has_room(&self.link().region, len_bytes);
+        let mut outgoing = self.lock(lane);
+        if kind == Kind::Call && outgoing.claimed.is_none() {
+            outgoing.claimed = self.claim(lane, &mut outgoing.producer);
+            outgoing.claimed.ok_or(SendError::Full)?;
+        }
+        let has_room = outgoing.producer.has_room(&self.link().region, len_bytes);
+        drop(outgoing);
         match has_room {
             Ok(false) => Err(SendError::Full),
             // A fault is found again, and reported, by the post that follows.
