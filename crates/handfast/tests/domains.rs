@@ -8,7 +8,7 @@ use handfast::domain::{
     take_rights,
 };
 use handfast::error::{ConnectError, DomainError, Gone, Misuse, SendError};
-use handfast::{Counters, MESSAGE_BYTES_MAX, ReceiveRight, Right, SendRight};
+use handfast::{Counters, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, ReceiveRight, Right, SendRight};
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -148,7 +148,7 @@ fn client(right: &SendRight, badge: u64) {
         })
     );
     assert_eq!(short, [7; 10]);
-    let len_bytes = MESSAGE_BYTES_MAX + 1;
+    let len_bytes = LONG_BYTES_MAX + 1;
     assert_eq!(
         right.call(&vec![0; len_bytes]).map(drop),
         Err(SendError::TooLong { len_bytes })
