@@ -8,7 +8,7 @@ use forger::Hand;
 use handfast::error::Rule;
 use handfast::{Loan, Right};
 use handfast_layout::control::ControlMessage;
-use handfast_layout::loan::{Geometry, Told, next_number};
+use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
 use handfast_layout::part::{Descriptors, Part};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -210,13 +210,13 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
         _ => {
             let geometry = Geometry::new(1, LEN_BYTES).unwrap();
             let told = Told::New { number, geometry };
-            let part = Part::Loan {
+            let part = Part::Loan(LentBlock {
                 arena: number,
                 block: 0,
                 loan: 0,
                 generation: 1,
                 len_bytes: LEN_BYTES,
-            };
+            });
             (ControlMessage::Arena(told).encode().to_vec(), part)
         }
     };

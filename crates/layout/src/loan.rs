@@ -49,6 +49,21 @@ pub struct Geometry {
     block_bytes: u64,
 }
 
+/// A block that is lent with a message, as the message describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LentBlock {
+    /// The sender's number for the arena ([`Told`]).
+    pub arena: u32,
+    /// Which block of it.
+    pub block: u32,
+    /// Which of the loans of the link: where it is given back.
+    pub loan: u32,
+    /// The generation of the loan, with which it is given back.
+    pub generation: u32,
+    /// How many bytes of the block.
+    pub len_bytes: u64,
+}
+
 /// A statement about arenas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {

@@ -21,6 +21,7 @@
 use crate::PARTS_MAX;
 use crate::bell::RECEIVERS;
 use crate::link::{PART_UNITS_MAX, UNIT_BYTES};
+use crate::loan::LentBlock;
 use crate::name::NAME_BYTES_MAX;
 
 /// A part of a message. The sender writes it: a claim, until the receiver has looked it up.
@@ -103,31 +104,9 @@ pub enum Part {
         len_bytes: u64,
     },
     /// A block of an arena of the sender's, lent until its receiver gives it back.
-    Loan {
-        /// The sender's number for the arena ([`Told`](crate::loan::Told)).
-        arena: u32,
-        /// Which block of it.
-        block: u32,
-        /// Which of the loans of the link: where it is given back.
-        loan: u32,
-        /// The generation of the loan, with which it is given back.
-        generation: u32,
-        /// How many bytes of the block.
-        len_bytes: u64,
-    },
-    /// The bytes of a message that are too many for a lane, as [`Self::Loan`]: before the parts, and there are no others.
-    Bytes {
-        /// As in [`Self::Loan`], and so are the others.
-        arena: u32,
-        /// Which block of it.
-        block: u32,
-        /// Which of the loans of the link.
-        loan: u32,
-        /// The generation of the loan.
-        generation: u32,
-        /// How many bytes of the block.
-        len_bytes: u64,
-    },
+    Loan(LentBlock),
+    /// The bytes of a message that are too many for a lane, lent likewise: before the parts, and there are no others.
+    Bytes(LentBlock),
 }
 
 const OF_SENDER: u32 = 1;
@@ -186,25 +165,12 @@ impl Part {
             Self::Memory { number, len_bytes } => {
                 [MEMORY, number, len_bytes as u32, (len_bytes >> 32) as u32]
             }
-            Self::Loan {
-                arena, block, loan, ..
-            } => [LOAN, arena, block, loan],
-            Self::Bytes {
-                arena, block, loan, ..
-            } => [BYTES, arena, block, loan],
+            Self::Loan(lent) => [LOAN, lent.arena, lent.block, lent.loan],
+            Self::Bytes(lent) => [BYTES, lent.arena, lent.block, lent.loan],
         });
-        if let Self::Loan {
-            generation,
-            len_bytes,
-            ..
-        }
-        | Self::Bytes {
-            generation,
-            len_bytes,
-            ..
-        } = self
-        {
-            units[1] = unit([generation, 0, len_bytes as u32, (len_bytes >> 32) as u32]);
+        if let Self::Loan(lent) | Self::Bytes(lent) = self {
+            let [low, high] = [lent.len_bytes as u32, (lent.len_bytes >> 32) as u32];
+            units[1] = unit([lent.generation, 0, low, high]);
             return (units, 2);
         }
         if let Self::Third {
@@ -314,22 +280,16 @@ impl Part {
                 let [generation, 0, low, high] = words(units.get(1)?) else {
                     return None;
                 };
-                let len_bytes = long(low, high);
+                let lent = LentBlock {
+                    arena,
+                    block,
+                    loan,
+                    generation,
+                    len_bytes: long(low, high),
+                };
                 let part = match kind {
-                    LOAN => Self::Loan {
-                        arena,
-                        block,
-                        loan,
-                        generation,
-                        len_bytes,
-                    },
-                    _ => Self::Bytes {
-                        arena,
-                        block,
-                        loan,
-                        generation,
-                        len_bytes,
-                    },
+                    LOAN => Self::Loan(lent),
+                    _ => Self::Bytes(lent),
                 };
                 return Some((part, 2));
             }

@@ -10,7 +10,7 @@ use crate::error::Exhausted;
 use crate::home;
 use crate::imported::{import, own, own_around};
 use crate::introduce::claim;
-use crate::lending::{named_bytes, named_loan, take_up_loan};
+use crate::lending::take_up_loan;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::inbox;
@@ -81,20 +81,18 @@ fn take_bytes(
     let part = message
         .units_and_rights()
         .and_then(|(units, _)| Part::parse(units));
-    let Some((named, count)) = part.and_then(|(part, count)| Some((named_bytes(part)?, count)))
-    else {
+    let Some((Part::Bytes(lent), count)) = part else {
         return Ok(0);
     };
     if message.is_filled() {
         return Ok(count);
     }
-    let (.., len_bytes) = named;
-    let len_bytes = usize::try_from(len_bytes).unwrap_or(usize::MAX);
+    let len_bytes = usize::try_from(lent.len_bytes).unwrap_or(usize::MAX);
     let has_others = !message.bytes().is_empty();
     if has_others || !(MESSAGE_BYTES_MAX + 1..=LONG_BYTES_MAX).contains(&len_bytes) {
         return Err(Rule::Part.broken());
     }
-    match (take_up_loan(process, link, named)?, whom) {
+    match (take_up_loan(process, link, lent)?, whom) {
         (Err(exhausted), _) => message.lose(exhausted),
         (Ok(_), Whom::Nobody | Whom::NoReceiver) => {}
         // Its sender may see another user here than this process does: it is no fault.
@@ -134,8 +132,8 @@ fn adopt_all(
         if taken <= known {
             continue;
         }
-        if let Some(named) = named_loan(part) {
-            match take_up_loan(process, link, named)? {
+        if let Part::Loan(lent) = part {
+            match take_up_loan(process, link, lent)? {
                 Ok(loan) => rights.push(Right::Loan(loan)),
                 Err(exhausted) => rights.push(Right::Lost(exhausted)),
             }
@@ -224,10 +222,9 @@ fn other(
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
         // First, and by itself.
-        Part::Bytes { .. } => return Err(Rule::Part.broken()),
-        Part::Loan { .. } => {
-            let named = named_loan(part).ok_or(Rule::Part.broken())?;
-            take_up_loan(process, link, named)?.map_or_else(Right::Lost, Right::Loan)
+        Part::Bytes(_) => return Err(Rule::Part.broken()),
+        Part::Loan(lent) => {
+            take_up_loan(process, link, lent)?.map_or_else(Right::Lost, Right::Loan)
         }
     }))
 }

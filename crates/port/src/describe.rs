@@ -332,8 +332,8 @@ fn part_of(
             return Ok((part, Undo::Nothing));
         }
         Right::Block(block) => {
-            let (part, loan) = lending::lend(link, block)?;
-            return Ok((part, Undo::Lent(loan)));
+            let lent = lending::lend(link, block)?;
+            return Ok((Part::Loan(lent), Undo::Lent(lent.loan)));
         }
         Right::Loan(_) => return Err(RightError::Loan),
         Right::Lost(_) => return Err(RightError::Lost),

@@ -10,8 +10,7 @@ use crate::process::Process;
 use crate::rank;
 use handfast_channel::loan;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::loan::{ARENAS, LOANS, Told};
-use handfast_layout::part::Part;
+use handfast_layout::loan::{ARENAS, LOANS, LentBlock, Told};
 use handfast_proto::loans::{Lent, Missed, Refused, Reserved, Taken};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::Errno;
@@ -21,28 +20,8 @@ use std::sync::{Arc, Weak};
 /// Loans looked at when another one is made: more come back than go.
 const LOOKS: usize = 2;
 
-/// The part of a message whose bytes are in a block that is lent so.
-pub(crate) const fn as_bytes(part: Part) -> Part {
-    match part {
-        Part::Loan {
-            arena,
-            block,
-            loan,
-            generation,
-            len_bytes,
-        } => Part::Bytes {
-            arena,
-            block,
-            loan,
-            generation,
-            len_bytes,
-        },
-        other => other,
-    }
-}
-
-const fn part_of(block: u32, len_bytes: u64, reserved: Reserved) -> Part {
-    Part::Loan {
+const fn described(block: u32, len_bytes: u64, reserved: Reserved) -> LentBlock {
+    LentBlock {
         arena: reserved.arena,
         block,
         loan: reserved.loan,
@@ -60,8 +39,8 @@ fn returned(link: &Link, of: u32) -> u32 {
 }
 
 /// Describes a block as lent to the peer, which is told of its arena first if it does not know it: then
-/// one system call. Returns also the loan, for [`has_lent`] to follow, or [`lends_not`].
-pub(crate) fn lend(link: &Arc<Link>, block: &Block) -> Result<(Part, u32), RightError> {
+/// one system call. [`has_lent`] must follow, or [`lends_not`].
+pub(crate) fn lend(link: &Arc<Link>, block: &Block) -> Result<LentBlock, RightError> {
     let (arena, number, len_bytes) = block.named().ok_or(RightError::Lost)?;
     if arena.is_forked() {
         return Err(RightError::Forked);
@@ -88,7 +67,7 @@ pub(crate) fn lend(link: &Arc<Link>, block: &Block) -> Result<(Part, u32), Right
         Refused::Full => RightError::Loans { limit: LOANS },
         Refused::Over | Refused::Unknown => RightError::Gone,
     })?;
-    Ok((part_of(number, len_bytes, reserved), reserved.loan))
+    Ok(described(number, len_bytes, reserved))
 }
 
 /// A number for another arena.
@@ -126,14 +105,14 @@ fn tell_of_arena(
 
 /// As [`lend`], if nothing at all stands in the way.
 #[inline]
-pub(crate) fn lend_now(link: &Link, block: &Block) -> Option<(Part, u32)> {
+pub(crate) fn lend_now(link: &Link, block: &Block) -> Option<LentBlock> {
     let (arena, number, len_bytes) = block.named()?;
     if arena.is_forked() {
         return None;
     }
     let reserved = lent(link).reserve(arena.key, |of| returned(link, of));
     let reserved = reserved.ok()?;
-    Some((part_of(number, len_bytes, reserved), reserved.loan))
+    Some(described(number, len_bytes, reserved))
 }
 
 /// The message with a block was sent. Looks at some of the blocks lent before: their receiver, which gave
@@ -212,51 +191,20 @@ pub(crate) fn end_loans(link: &Link) {
     lent.end(Out::back);
 }
 
-/// Arena and block, loan and generation, and how many bytes.
-pub(crate) type Named = ((u32, u32), (u32, u32), u64);
-
-/// The loan that a part describes, if it is one.
-#[inline]
-pub(crate) const fn named_loan(part: Part) -> Option<Named> {
-    match part {
-        Part::Loan {
-            arena,
-            block,
-            loan,
-            generation,
-            len_bytes,
-        } => Some(((arena, block), (loan, generation), len_bytes)),
-        _ => None,
-    }
-}
-
-/// The bytes of the message, if a part says where they are.
-pub(crate) const fn named_bytes(part: Part) -> Option<Named> {
-    match part {
-        Part::Bytes {
-            arena,
-            block,
-            loan,
-            generation,
-            len_bytes,
-        } => Some(((arena, block), (loan, generation), len_bytes)),
-        _ => None,
-    }
-}
-
 /// Takes up a block that the peer has lent, or says what this process had no room for.
 pub(crate) fn take_up_loan(
     process: &Process,
     link: &Arc<Link>,
-    (block, (of, generation), len_bytes): Named,
+    lent: LentBlock,
 ) -> Result<Result<Loan, Exhausted>, Fault> {
     let fault = Rule::Loan.broken();
+    let loan = (lent.loan, lent.generation);
     let taken = inbox::read_until(
         link,
         process,
         inbox::inbox(link),
         fault,
-        |inbox| match inbox.borrowed.take(block, (of, generation), len_bytes) {
+        |inbox| match (inbox.borrowed).take((lent.arena, lent.block), loan, lent.len_bytes) {
             Err(Missed::Arena) => None,
             taken => Some(taken),
         },
@@ -269,9 +217,9 @@ pub(crate) fn take_up_loan(
         len_bytes,
     } = taken.map_err(|_| fault)?;
     Ok(match memory {
-        Ok(memory) => Ok(Loan::new(link, (memory, at, len_bytes), (of, generation))),
+        Ok(memory) => Ok(Loan::new(link, (memory, at, len_bytes), loan)),
         Err(exhausted) => {
-            loan::give_back(&link.region, link.calls.other(), of, generation);
+            loan::give_back(&link.region, link.calls.other(), lent.loan, lent.generation);
             Err(exhausted)
         }
     })

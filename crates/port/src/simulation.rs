@@ -175,6 +175,17 @@ fn enter(seed: u64) -> World {
     World::enter(seed, TURNS_MAX)
 }
 
+/// The node of a process.
+fn node(world: &World, number: u32) -> Node {
+    world.as_process(number, || {
+        Node::builder()
+            .directory(directory())
+            .options(Options::new().strategy(Strategy::Block))
+            .start()
+            .unwrap()
+    })
+}
+
 /// One run. The turns it took, and what it must have in common with another one of its seed.
 fn run(seed: u64) -> (u64, u64) {
     if process::variable("HANDFAST_TELL").is_some() {
@@ -184,17 +195,8 @@ fn run(seed: u64) -> (u64, u64) {
     let lost = |name| number(name).unwrap_or_default();
     world.lose(lost("HANDFAST_LOSE_WAKES"), lost("HANDFAST_LOSE_MESSAGES"));
     let nodes = 2 + random(4) as u32;
-    let node = |number| {
-        world.as_process(number, || {
-            Node::builder()
-                .directory(directory())
-                .options(Options::new().strategy(Strategy::Block))
-                .start()
-                .unwrap()
-        })
-    };
     let homes = (1..=nodes)
-        .map(|number| Arc::new(Home::new(number, node(number))))
+        .map(|number| Arc::new(Home::new(number, node(&world, number))))
         .collect();
     let scene = Arc::new(Scene {
         world: world.clone(),

@@ -11,7 +11,7 @@ use handfast_layout::counters;
 use handfast_layout::hello::Process;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
-use handfast_layout::loan::{Geometry, Told, next_number};
+use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
 use handfast_layout::part::{Bound, Descriptors, Part};
 use handfast_ring::lane::{Header, Unit};
 use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
@@ -324,20 +324,20 @@ impl<'a> Session<'a> {
                     len_bytes,
                 }
             }
-            9 => Part::Loan {
+            9 => Part::Loan(LentBlock {
                 arena: value(input)?,
                 block: below(input, 3)?.into(),
                 loan: value(input)?,
                 generation: value(input)?,
                 len_bytes: length(input)? as u64,
-            },
-            10 => Part::Bytes {
+            }),
+            10 => Part::Bytes(LentBlock {
                 arena: value(input)?,
                 block: below(input, 3)?.into(),
                 loan: value(input)?,
                 generation: value(input)?,
                 len_bytes: one_of(input, &[65_537, 131_072, 1, u64::MAX])?.unwrap_or(0),
-            },
+            }),
             _ => return Ok(vec![input.arbitrary()?; 1]),
         };
         let (units, count) = part.to_units();

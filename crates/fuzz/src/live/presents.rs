@@ -10,7 +10,7 @@ use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, WELCOME_BYTES};
 use handfast_layout::link::Kind;
-use handfast_layout::loan::{Geometry, Told, next_number};
+use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
 use handfast_layout::part::{Bound, Descriptors, Part};
 use handfast_ring::lane::{Header, Unit};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
@@ -191,20 +191,20 @@ impl Hand {
         };
         let told = ControlMessage::Arena(Told::New { number, geometry });
         self.say(&told.encode(), &borrowed(&fds[..1]));
-        self.post_units(&units_of(&Part::Loan {
+        self.post_units(&units_of(&Part::Loan(LentBlock {
             arena: number,
             block: 0,
             loan: 0,
             generation: 1,
             len_bytes: 64,
-        }));
-        self.post_units(&units_of(&Part::Bytes {
+        })));
+        self.post_units(&units_of(&Part::Bytes(LentBlock {
             arena: number,
             block: 0,
             loan: 1,
             generation: 1,
             len_bytes: len_bytes / u64::from(place),
-        }));
+        })));
     }
 
     /// Shows them as its counters, which somebody has asked for or not.

@@ -7,7 +7,9 @@ use handfast::error::Rule;
 use handfast::{Arena, LONG_BYTES_MAX};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, Side};
-use handfast_layout::loan::{ARENA, ARENA_ENDED, ARENAS, Geometry, LOANS, Told, next_number};
+use handfast_layout::loan::{
+    ARENA, ARENA_ENDED, ARENAS, Geometry, LOANS, LentBlock, Told, next_number,
+};
 use handfast_layout::part::Part;
 use handfast_region::Memory;
 use handfast_sys::memory::{create_lent, create_owner_written, create_sealed, create_whole};
@@ -43,48 +45,34 @@ fn tell(hand: &Hand, said: &[u8], fds: &[&OwnedFd]) {
     handfast_sys::socket::send(&hand.socket, said, &fds).unwrap();
 }
 
-const HONEST: Part = Part::Loan {
+const LENT: LentBlock = LentBlock {
     arena: FIRST,
     block: BLOCKS - 1,
     loan: LOANS - 1,
     generation: 1,
     len_bytes: BLOCK_BYTES,
 };
+const HONEST: Part = Part::Loan(LENT);
 
 /// As an honest one, but for a word.
 fn changed(what: &str) -> Part {
-    let Part::Loan {
-        mut arena,
-        mut block,
-        mut loan,
-        mut generation,
-        mut len_bytes,
-    } = HONEST
-    else {
-        unreachable!()
-    };
+    let mut lent = LENT;
     match what {
-        "another arena" => arena += 1,
-        "an arena to come" => arena = next_number(FIRST),
-        "an arena before" => arena = 0,
-        "no arena" => arena = u32::MAX,
-        "no block" => block = BLOCKS,
-        "far from any block" => block = u32::MAX,
-        "longer than a block" => len_bytes += 1,
-        "as long as can be" => len_bytes = u64::MAX,
-        "no loan" => loan = LOANS,
-        "far from any loan" => loan = u32::MAX,
-        "a generation before" => generation = 0,
-        "a generation to come" => generation = 2,
+        "another arena" => lent.arena += 1,
+        "an arena to come" => lent.arena = next_number(FIRST),
+        "an arena before" => lent.arena = 0,
+        "no arena" => lent.arena = u32::MAX,
+        "no block" => lent.block = BLOCKS,
+        "far from any block" => lent.block = u32::MAX,
+        "longer than a block" => lent.len_bytes += 1,
+        "as long as can be" => lent.len_bytes = u64::MAX,
+        "no loan" => lent.loan = LOANS,
+        "far from any loan" => lent.loan = u32::MAX,
+        "a generation before" => lent.generation = 0,
+        "a generation to come" => lent.generation = 2,
         _ => unreachable!("{what}"),
     }
-    Part::Loan {
-        arena,
-        block,
-        loan,
-        generation,
-        len_bytes,
-    }
+    Part::Loan(lent)
 }
 
 const CHANGES: [&str; 12] = [
@@ -170,13 +158,13 @@ fn loans_that_were_made_up_are_refused_by_name_and_leave_nothing() {
 const LONG_BYTES: u64 = 131_072;
 
 const fn bytes_of(loan: u32, len_bytes: u64) -> Part {
-    Part::Bytes {
+    Part::Bytes(LentBlock {
         arena: FIRST,
         block: 0,
         loan,
         generation: 1,
         len_bytes,
-    }
+    })
 }
 
 #[test]
@@ -263,10 +251,7 @@ fn an_honest_loan_is_taken_and_its_word_is_written_when_it_is_dropped() {
         let expected = u32::from(role == "dropper");
         assert_eq!(hand.region.load(word, SeqCst), expected);
         // The arena ends once so many loans have come, and its place is free.
-        let mut last = HONEST;
-        if let Part::Loan { loan, .. } = &mut last {
-            *loan = 0;
-        }
+        let last = Part::Loan(LentBlock { loan: 0, ..LENT });
         tell(&hand, &ended(FIRST, 2), &[]);
         hand.send(b"", &[last]);
         hand.settle();

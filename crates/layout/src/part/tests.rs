@@ -125,13 +125,13 @@ fn descriptors_and_memory_come_back_and_what_is_neither_is_refused() {
 
 #[test]
 fn loans_come_back_and_what_is_none_is_refused() {
-    let loan = Part::Loan {
+    let loan = Part::Loan(LentBlock {
         arena: 3,
         block: 0x1_0001,
         loan: 255,
         generation: u32::MAX,
         len_bytes: 0x2_0000_0001,
-    };
+    });
     let (units, count) = loan.to_units();
     assert_eq!((Part::parse(&units), count), (Some((loan, 2)), 2));
     assert_eq!(Part::parse(&units[..1]), None);
@@ -143,13 +143,13 @@ fn loans_come_back_and_what_is_none_is_refused() {
     let vector = [255, 255, 255, 255, 0, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0];
     assert_eq!(units[1], vector);
     // The bytes of a message are lent so, too.
-    let bytes = Part::Bytes {
+    let bytes = Part::Bytes(LentBlock {
         arena: 3,
         block: 0x1_0001,
         loan: 255,
         generation: u32::MAX,
         len_bytes: 0x2_0000_0001,
-    };
+    });
     let mut of_bytes = units;
     of_bytes[0][0] = 11;
     assert_eq!(bytes.to_units(), (of_bytes, 2));

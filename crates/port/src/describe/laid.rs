@@ -7,6 +7,7 @@ use crate::lending;
 use crate::link::Link;
 use crate::link::long::{self, NoBlock, Use};
 use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::part::Part;
 use std::sync::Arc;
 
 /// Bytes that lie in a block of the link with this number; and the loan, while they are described.
@@ -60,13 +61,13 @@ impl Described {
             Err(RightError::Arenas { limit }) => Err(RightError::Loans { limit }),
             lent => lent,
         };
-        let loan = lent.as_ref().ok().map(|(_, loan)| *loan);
+        let loan = lent.as_ref().ok().map(|lent| lent.loan);
         self.laid = Some(Laid {
             link: link.serial,
             block,
             loan,
         });
-        let (units, count) = lending::as_bytes(lent?.0).to_units();
+        let (units, count) = Part::Bytes(lent?).to_units();
         self.units[..count].copy_from_slice(&units[..count]);
         (self.count, self.before) = (count, count);
         Ok(())

@@ -48,12 +48,12 @@ impl SendRight {
             Right::Own(own) => right.give_own(message, own)?,
             Right::Send(sent) => right.give_known(message, sent)?,
             Right::Block(block) if !matches!(right.origin(), Origin::Vine(_)) => {
-                let (part, loan) = lending::lend_now(right.link(), block)?;
-                lent = loan;
-                let (units, count) = part.to_units();
+                let described = lending::lend_now(right.link(), block)?;
+                lent = described.loan;
+                let (units, count) = Part::Loan(described).to_units();
                 let posted = right.post_named(message, &units[..count]);
                 posted.or_else(|| {
-                    lending::lends_not(right.link(), loan);
+                    lending::lends_not(right.link(), lent);
                     None
                 })?
             }

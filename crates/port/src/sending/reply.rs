@@ -19,15 +19,9 @@ impl Request {
     /// See [`ReplyError`]. With [`ReplyError::TooLong`] and [`ReplyError::Right`] the call ends as dropped. A caller that has died is
     /// [`ReplyError::Gone`] once its death is known here; until then, and when the caller has given up, the reply is
     /// discarded without an error.
-    pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
-        let reply = self.reply_right().ok_or(ReplyError::NotACall)?;
-        let replied = answer(reply, bytes);
-        if is_over(replied)
-            && let Some(received) = self.answered()
-        {
-            received.pool();
-        }
-        replied
+    pub fn reply(mut self, bytes: &[u8]) -> Result<(), ReplyError> {
+        let right = self.take_reply().ok_or(ReplyError::NotACall)?;
+        right.reply(bytes)
     }
 
     /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
@@ -35,24 +29,17 @@ impl Request {
     /// # Errors
     /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
     pub fn reply_with(
-        self,
+        mut self,
         bytes: &[u8],
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<(), Returned<ReplyError>> {
-        let mut load = load_of(rights);
-        // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
-        let _shield = deadline::shield();
-        let request = self;
-        let replied = match request.reply_right() {
-            Some(reply) => answer_loaded(reply, bytes, &mut load),
-            None => Err(ReplyError::NotACall),
-        };
-        if replied.is_ok()
-            && let Some(received) = request.answered()
-        {
-            received.pool();
+        match self.take_reply() {
+            Some(right) => right.reply_with(bytes, rights),
+            None => Err(Returned {
+                error: ReplyError::NotACall,
+                rights: rights.into_iter().collect(),
+            }),
         }
-        returned(replied, load)
     }
 }
 
@@ -63,7 +50,8 @@ impl ReplyRight {
     /// As there.
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         let replied = answer(self.slot(), bytes);
-        if is_over(replied) {
+        // Nothing is left to be said to the caller.
+        if matches!(replied, Ok(()) | Err(ReplyError::Gone)) {
             self.used();
         }
         replied
@@ -78,33 +66,24 @@ impl ReplyRight {
         bytes: &[u8],
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<(), Returned<ReplyError>> {
-        let mut load = load_of(rights);
-        // As above.
+        let mut load = Load {
+            rights: rights.into_iter().collect(),
+            reply: None,
+        };
+        // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
         let _shield = deadline::shield();
         let right = self;
-        let replied = answer_loaded(right.slot(), bytes, &mut load);
-        if replied.is_ok() {
-            right.used();
+        match answer_loaded(right.slot(), bytes, &mut load) {
+            Ok(()) => {
+                right.used();
+                Ok(())
+            }
+            Err(error) => Err(Returned {
+                error,
+                rights: load.rights,
+            }),
         }
-        returned(replied, load)
     }
-}
-
-fn load_of(rights: impl IntoIterator<Item = Right>) -> Load {
-    Load {
-        rights: rights.into_iter().collect(),
-        reply: None,
-    }
-}
-
-fn returned(replied: Result<(), ReplyError>, load: Load) -> Result<(), Returned<ReplyError>> {
-    let rights = load.rights;
-    replied.map_err(|error| Returned { error, rights })
-}
-
-/// Whether nothing is left to be said to the caller.
-const fn is_over(replied: Result<(), ReplyError>) -> bool {
-    matches!(replied, Ok(()) | Err(ReplyError::Gone))
 }
 
 fn answer(reply: &ReplySlot, bytes: &[u8]) -> Result<(), ReplyError> {

@@ -1,15 +1,12 @@
 //! The suite for all distances (`tests/conformance`), with the simulated machine as the driver below.
 
 use super::home::links_left;
-use super::{SETTLED, SETTLES, directory, enter, seeds};
+use super::{SETTLED, SETTLES, enter, node, seeds};
 use crate as api;
 use crate::Node;
-use crate::options::Options;
 use core::time::Duration;
 use handfast_sys::clock;
-use handfast_sys::simulation::World;
 use handfast_sys::thread;
-use handfast_wait::Strategy;
 
 #[path = "../../tests/conformance/cases/mod.rs"]
 mod cases;
@@ -19,16 +16,6 @@ use cases::Case;
 /// Schedules of each case, of those that are asked for.
 const OF_EACH: usize = 20;
 const CONNECTS: Duration = Duration::from_secs(10);
-
-fn node(world: &World, number: u32) -> Node {
-    world.as_process(number, || {
-        Node::builder()
-            .directory(directory())
-            .options(Options::new().strategy(Strategy::Block))
-            .start()
-            .unwrap()
-    })
-}
 
 /// Server and client are processes of their own.
 fn run(case: Case, seed: u64) {

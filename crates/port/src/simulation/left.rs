@@ -1,15 +1,13 @@
 //! A process connects to a server, and drops the right, again and again, while the server uses their link for a right that it
 //! has claimed. No right may be left when all have been dropped.
 
-use super::{directory, enter, seeds};
+use super::{enter, node, seeds};
 use crate::Node;
-use crate::options::Options;
 use crate::port::notice::Notice;
 use core::time::Duration;
 use handfast_sys::clock;
 use handfast_sys::simulation::random;
 use handfast_sys::thread;
-use handfast_wait::Strategy;
 
 /// Longer than anything may take.
 const PATIENCE: Duration = Duration::from_secs(80);
@@ -20,24 +18,16 @@ const SERVER: u32 = 1;
 const CLIENT: u32 = 2;
 const INTRODUCER: u32 = 3;
 
-fn node() -> Node {
-    Node::builder()
-        .directory(directory())
-        .options(Options::new().strategy(Strategy::Block))
-        .start()
-        .unwrap()
-}
-
 /// One run. The server's process may have a further node, to a port of which the client has a right.
 fn run(seed: u64, has_further: bool) {
     let world = enter(seed);
-    let nodes = [SERVER, CLIENT, INTRODUCER].map(|number| world.as_process(number, node));
+    let nodes = [SERVER, CLIENT, INTRODUCER].map(|number| node(&world, number));
     let [server, client, introducer] = nodes.clone();
     let port = world.as_process(SERVER, || server.bind("left-server").unwrap());
     let middle = world.as_process(CLIENT, || client.bind("left-client").unwrap());
     let client = &client;
     let further = has_further.then(|| {
-        let further = world.as_process(SERVER, node);
+        let further = node(&world, SERVER);
         let port = world.as_process(SERVER, || further.bind("left-further").unwrap());
         let connect = || client.connect_timeout("left-further", PATIENCE).unwrap();
         (world.as_process(CLIENT, connect), further, port)

@@ -2,7 +2,9 @@
 
 use super::api::error::{Gone, ReceiveError, ReplyError, SendError};
 use super::api::{Batch, Event, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Node, Options, ReceiveRight};
-use super::{Case, PATIENCE, call, echo_until, expect, next, own, right_of, sender};
+use super::{
+    Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
+};
 use core::time::Duration;
 
 pub(super) const CASES: &[Case] = &[
@@ -76,8 +78,7 @@ pub(super) const CASES: &[Case] = &[
         name: "a queue without room says so, and loses nothing",
         serve: |node, port| {
             let apart = node.anonymous().unwrap();
-            let request = expect(&port, b"begin");
-            request.reply_with(b"", own(&apart.mint(0))).unwrap();
+            give(&port, &apart, 0);
             expect(&apart, b"go").reply(b"").unwrap();
             let sent: u32 = (0..)
                 .map_while(|number: u32| {
@@ -94,8 +95,7 @@ pub(super) const CASES: &[Case] = &[
             assert!(sent > 0);
         },
         call: |_, right| {
-            let mut begun = right.call_timeout(b"begin", PATIENCE).unwrap();
-            let apart = sender(begun.take_rights().remove(0));
+            let apart = other_of(&right);
             let mut sent = 0;
             let full = loop {
                 match right.try_send(b"one more") {
@@ -113,8 +113,7 @@ pub(super) const CASES: &[Case] = &[
         name: "long messages come whole and in order, and a sender without room is told so",
         serve: |node, port| {
             let apart = node.anonymous().unwrap();
-            let request = expect(&port, b"begin");
-            request.reply_with(b"", own(&apart.mint(0))).unwrap();
+            give(&port, &apart, 0);
             expect(&apart, b"go").reply(b"").unwrap();
             let mut number = 0;
             let mut request = loop {
@@ -134,8 +133,7 @@ pub(super) const CASES: &[Case] = &[
             request.reply(b"end").unwrap();
         },
         call: |_, right| {
-            let mut begun = right.call_timeout(b"begin", PATIENCE).unwrap();
-            let apart = sender(begun.take_rights().remove(0));
+            let apart = other_of(&right);
             let message = |number: u8| vec![number; 200_000 + usize::from(number)];
             let mut sent = 0;
             while right.try_send(&message(sent)).is_ok() {
@@ -253,8 +251,7 @@ pub(super) const CASES: &[Case] = &[
         name: "one sleep for several ports",
         serve: serve_set,
         call: |_, right| {
-            let mut begun = right.call_timeout(b"begin", PATIENCE).unwrap();
-            let other = sender(begun.take_rights().remove(0));
+            let other = other_of(&right);
             for _ in 0..10 {
                 call(&right, b"x", b"first");
                 call(&other, b"x", b"second");
@@ -285,8 +282,7 @@ pub(super) const CASES: &[Case] = &[
 
 fn serve_set(node: &Node, port: ReceiveRight) {
     let other = node.anonymous().unwrap();
-    let request = expect(&port, b"begin");
-    request.reply_with(b"", own(&other.mint(0))).unwrap();
+    give(&port, &other, 0);
     let mut set = node.wait_set(Options::new()).unwrap();
     let (first, second) = (set.add(port), set.add(other));
     loop {

@@ -2,7 +2,9 @@
 
 use super::api::Notice;
 use super::api::error::{Gone, SendError};
-use super::{Case, PATIENCE, call, echo_until, expect, next, own, right_of, sender};
+use super::{
+    Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
+};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -36,16 +38,14 @@ pub(super) const CASES: &[Case] = &[
         name: "a port that ends answers what it has received, and ends the rest",
         serve: |node, port| {
             let apart = node.anonymous().unwrap();
-            let request = expect(&port, b"begin");
-            request.reply_with(b"", own(&apart.mint(0))).unwrap();
+            give(&port, &apart, 0);
             let held = expect(&port, b"held");
             drop(port);
             held.reply(b"answered").unwrap();
             echo_until(&apart, b"end");
         },
         call: |_, right| {
-            let mut begun = right.call_timeout(b"begin", PATIENCE).unwrap();
-            let apart = sender(begun.take_rights().remove(0));
+            let apart = other_of(&right);
             let held = right.try_call(b"held").unwrap();
             assert_eq!(&*held.wait_timeout(PATIENCE).unwrap(), b"answered");
             let gone = SendError::Gone(Gone::Port);
@@ -58,8 +58,7 @@ pub(super) const CASES: &[Case] = &[
         name: "the end of a port is told to those that ask",
         serve: |node, port| {
             let ends = node.anonymous().unwrap();
-            let request = expect(&port, b"give");
-            request.reply_with(b"", own(&ends.mint(0))).unwrap();
+            give(&port, &ends, 0);
             let request = expect(&port, b"end it");
             drop(ends);
             request.reply(b"").unwrap();
@@ -67,8 +66,7 @@ pub(super) const CASES: &[Case] = &[
         },
         call: |node, right| {
             let port = node.anonymous().unwrap();
-            let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-            let to = sender(given.take_rights().remove(0));
+            let to = other_of(&right);
             to.notify_death(&port, 42);
             call(&right, b"end it", b"");
             let told = port.receive_timeout(PATIENCE).unwrap();

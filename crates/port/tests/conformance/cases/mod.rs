@@ -84,6 +84,18 @@ fn right_of(request: &mut Request) -> Right {
     rights.remove(0)
 }
 
+/// Gives the client, which asks by [`other_of`], a right to another port of the server.
+fn give(port: &ReceiveRight, other: &ReceiveRight, badge: u64) {
+    let request = expect(port, b"give");
+    request.reply_with(b"", own(&other.mint(badge))).unwrap();
+}
+
+/// See [`give`].
+fn other_of(right: &SendRight) -> SendRight {
+    let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
+    sender(given.take_rights().remove(0))
+}
+
 /// A right of this process's own, as something to send.
 fn own(right: &OwnRight) -> [Right; 1] {
     [right.clone().into()]

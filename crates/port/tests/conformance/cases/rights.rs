@@ -2,7 +2,9 @@
 
 use super::api::error::{Gone, SendError};
 use super::api::{Arena, Identity, Memory, Right};
-use super::{Case, PATIENCE, call, echo_until, expect, next, own, right_of, sender};
+use super::{
+    Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
+};
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -197,15 +199,13 @@ pub(super) const CASES: &[Case] = &[
         name: "a port moves with what waits there, and its senders follow",
         serve: |node, port| {
             let moves = node.anonymous().unwrap();
-            let request = expect(&port, b"give");
-            request.reply_with(b"", own(&moves.mint(3))).unwrap();
+            give(&port, &moves, 3);
             let request = expect(&port, b"move");
             request.reply_with(b"", [moves.into()]).unwrap();
             echo_until(&port, b"end");
         },
         call: |_, right| {
-            let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-            let to = sender(given.take_rights().remove(0));
+            let to = other_of(&right);
             let send = |number: u8| to.send_timeout(&[number], PATIENCE).unwrap();
             (0..5).for_each(send);
             let mut moved = right.call_timeout(b"move", PATIENCE).unwrap();
