@@ -41,7 +41,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
         head.wrapping_sub(used.tail).cast_signed() >= 0
             || link.is_answered(used.lane, used.tail.wrapping_sub(1))
     });
-    let idle = imports.idle();
+    let idle = imports.idle_bytes() as u64;
     drop(imports);
     link.drop_moved(given.iter().map(|(handle, _)| *handle));
     // Before the peer hears that: a handle may mean something else then.

@@ -12,6 +12,7 @@ use crate::redirect;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::vine;
+use core::sync::atomic::Ordering;
 use handfast_proto::rights::{Handle, Target};
 use handfast_ring::{Fault, Rule};
 use std::sync::Arc;
@@ -58,7 +59,7 @@ pub(crate) fn own_around(
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),
     };
-    link.dropped(handle, 0);
+    link.dropped(handle, port, 0);
     right
 }
 
@@ -75,12 +76,10 @@ pub(crate) fn own_of(process: &Process, right: &SendRight) -> Result<Right, Righ
 /// A right of this process to a target of its own, which was good when it had revoked `revocations` rights.
 /// `None`: the process has revoked another since, perhaps this one.
 pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> Option<Right> {
-    let vine = vine::of(process)
-        .get()
-        .filter(|vine| vine.port.id == target.port);
     Some(match ports::by_id(process, target.port) {
-        // The right behind the vine's port comes home.
-        Some(_) if vine.is_some() => vine
+        // The right behind the vine's port comes home. Relaxed: set before any right to the port was given.
+        Some(port) if port.is_vine.load(Ordering::Relaxed) => vine::of(process)
+            .get()
             .and_then(|vine| vine.target(target.badge))
             .map_or(Right::Dead, |right| Right::Send((*right).clone())),
         Some(port) => {

@@ -247,7 +247,7 @@ fn switch(
         return Switched::Done;
     };
     let switched = switch_to(process, &moved, (link, name, old_port), with);
-    link.dropped(name, 0);
+    link.dropped(name, old_port, 0);
     switched
 }
 

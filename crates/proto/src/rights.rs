@@ -21,6 +21,7 @@ mod early;
 mod exports;
 mod hash;
 mod imports;
+mod names;
 mod trails;
 mod watched;
 

@@ -2,7 +2,6 @@
 
 use super::Link;
 use super::introductions::CLAIMS_STEP;
-use super::lanes::NOBODY;
 use crate::rank;
 use crate::users::Charge;
 use handfast_layout::control::released;
@@ -133,8 +132,7 @@ fn charge_to(charge: &mut Charge, amount: u64) -> Result<(), Refused> {
 
 /// Releases in one control message.
 const RELEASES_MAX: usize = 62;
-/// Bytes of a right that was dropped and that a message uses which its peer has not read, and of one that the peer is to be told of.
-const IDLE_BYTES: u64 = 192;
+/// Bytes of a right that the peer is to be told of.
 const OWED_BYTES: u64 = 16;
 /// The part that is nobody's: a peer that reads has that much before it, whatever others of its user do.
 const FREE_BYTES: u64 = 64 * 1024;
@@ -176,23 +174,23 @@ impl Owed {
         self.bytes.shrink(self.bytes.amount());
     }
 
-    /// Charges the peer's user for what the peer leaves unread: these rights, and so many that messages use.
-    pub(crate) fn charge(&mut self, idle: usize) -> Result<(), Refused> {
+    /// Charges the peer's user for what the peer leaves unread: these rights, and so many bytes of rights that messages use.
+    pub(crate) fn charge(&mut self, idle: u64) -> Result<(), Refused> {
         if self.is_over {
             return Ok(());
         }
-        let bytes = idle as u64 * IDLE_BYTES + self.rights.len() as u64 * OWED_BYTES;
+        let bytes = idle + self.rights.len() as u64 * OWED_BYTES;
         charge_to(&mut self.bytes, bytes.saturating_sub(FREE_BYTES))
     }
 }
 
 impl Link {
-    /// A right of this process to a port of the peer is dropped.
+    /// A right of this process to this port of the peer is dropped; messages in these lanes have used it.
     #[inline]
-    pub(crate) fn dropped(&self, handle: Handle, lanes: u32) {
+    pub(crate) fn dropped(&self, handle: Handle, port: u32, lanes: u32) {
         let is_new = match lanes {
             0 => self.change_imports(|imports| imports.dropped(handle, &[])),
-            lanes => self.dropped_after(handle, lanes),
+            lanes => self.dropped_after(handle, receiver_of(port), lanes),
         };
         if is_new && !self.is_down() {
             self.process.schedule(Timer::Releases);
@@ -209,9 +207,7 @@ impl Link {
 
     /// Messages have used it, the last of them in these lanes.
     #[cold]
-    fn dropped_after(&self, handle: Handle, lanes: u32) -> bool {
-        let port = self.imports().port_of(handle);
-        let receiver = port.map_or(NOBODY, receiver_of);
+    fn dropped_after(&self, handle: Handle, receiver: u32, lanes: u32) -> bool {
         let mut uses = Vec::new();
         let mut left = lanes;
         while left != 0 {

@@ -55,7 +55,7 @@ impl Drop for SendRight {
         }
         // Relaxed: threads that used it have let go of it.
         let lanes = self.used.load(Ordering::Relaxed);
-        self.link.dropped(self.handle, lanes);
+        self.link.dropped(self.handle, self.port, lanes);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The importer's table.
 
+use super::names::Names;
 use super::{EXPORTS_MAX, Early, Handle, IS_HANDLE, Refused, is_handle};
-use std::collections::BTreeMap;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +11,9 @@ pub struct Use {
     /// The lane's tail after the post.
     pub tail: u32,
 }
+
+/// Bytes of a right that waits to be given back, and of the messages that used it.
+const IDLE_BYTES: usize = 192;
 
 #[derive(Debug)]
 struct Held {
@@ -28,7 +31,7 @@ struct Held {
     /// Messages that are being written and name it: it is not given back meanwhile.
     written: u32,
     /// One of the rights is kept for an introducer: by whom, and its number.
-    kept: Option<(u32, u64)>,
+    kept: Option<Box<(u32, u64)>>,
     /// It is in the list of handles that may be unused.
     is_unused: bool,
     /// Messages that used it and may not have been consumed.
@@ -36,6 +39,21 @@ struct Held {
 }
 
 impl Held {
+    const fn new(port: u32) -> Self {
+        Self {
+            port,
+            received: 0,
+            rights: 0,
+            is_idle: false,
+            is_revoked: false,
+            is_moved: false,
+            written: 0,
+            kept: None,
+            is_unused: false,
+            uses: Vec::new(),
+        }
+    }
+
     fn used(&mut self, uses: &[Use]) {
         for used in uses {
             match self.uses.iter_mut().find(|known| known.lane == used.lane) {
@@ -50,9 +68,7 @@ impl Held {
 /// Rights got from one peer. Private to the importer.
 #[derive(Debug, Default)]
 pub struct Imports {
-    /// A tree: the peer chooses the names, so that they would collide in a hash table, and no receiver waits while all of them move
-    /// to a larger one.
-    held: BTreeMap<Handle, Held>,
+    held: Names<Held>,
     /// Rights of this process, of all names.
     rights: u64,
     idle: Vec<Handle>,
@@ -85,7 +101,7 @@ impl Imports {
     /// The peer has revoked what a handle, or the word of a claim, stands for. Returns whether that is
     /// news of something that is here.
     pub fn revoke(&mut self, word: u32) -> bool {
-        match self.held.get_mut(&word) {
+        match self.held.get_mut(word) {
             Some(held) => !core::mem::replace(&mut held.is_revoked, true),
             None => {
                 self.early.hear(word, ());
@@ -97,7 +113,7 @@ impl Imports {
     /// Whether the peer has said that it has revoked what this stands for.
     #[must_use]
     pub fn is_revoked(&self, word: u32) -> bool {
-        self.held.get(&word).is_some_and(|held| held.is_revoked)
+        self.held.get(word).is_some_and(|held| held.is_revoked)
     }
 
     /// A word by which to claim a right that was provided by a third process, to a port of the peer:
@@ -109,7 +125,7 @@ impl Imports {
         let used = self.held.len() as u32 + 1;
         for _ in 0..=used {
             self.last_claim = self.last_claim % (IS_HANDLE - 1) + 1;
-            if !self.held.contains_key(&self.last_claim) {
+            if self.held.get(self.last_claim).is_none() {
                 self.add(self.last_claim, port)?;
                 return Ok(self.last_claim);
             }
@@ -119,7 +135,7 @@ impl Imports {
 
     /// The peer has not been told of the claim.
     pub fn unclaim(&mut self, word: u32) {
-        if let Some(held) = self.held.remove(&word) {
+        if let Some(held) = self.held.remove(word) {
             self.rights -= u64::from(held.rights);
         }
     }
@@ -132,7 +148,7 @@ impl Imports {
 
     #[inline(always)]
     fn add(&mut self, handle: Handle, port: u32) -> Result<(), Refused> {
-        let held = match self.held.get_mut(&handle) {
+        let held = match self.held.get_mut(handle) {
             Some(held) => held,
             None => Self::first(&mut self.held, handle, port)?,
         };
@@ -149,40 +165,25 @@ impl Imports {
     }
 
     #[cold]
-    fn first(
-        held: &mut BTreeMap<Handle, Held>,
-        handle: Handle,
-        port: u32,
-    ) -> Result<&mut Held, Refused> {
+    fn first(held: &mut Names<Held>, handle: Handle, port: u32) -> Result<&mut Held, Refused> {
         // An honest exporter has no more places than that.
         if held.len() >= EXPORTS_MAX as usize {
             return Err(Refused::Full);
         }
-        Ok(held.entry(handle).or_insert(Held {
-            port,
-            received: 0,
-            rights: 0,
-            is_idle: false,
-            is_revoked: false,
-            is_moved: false,
-            written: 0,
-            kept: None,
-            is_unused: false,
-            uses: Vec::new(),
-        }))
+        Ok(held.insert(handle, Held::new(port)))
     }
 
     /// The port that a right of this process is to, which was received, or claimed, under this name.
     #[must_use]
     pub fn port_of(&self, handle: Handle) -> Option<u32> {
-        self.held.get(&handle).map(|held| held.port)
+        self.held.get(handle).map(|held| held.port)
     }
 
     /// All rights of this process with this name, and rights that still come, are others from now on: the name is
     /// given back as if all had been dropped. These messages used it. Known until the last of them has been
     /// dropped. Returns as [`Self::dropped`].
     pub fn moved(&mut self, handle: Handle, uses: &[Use]) -> bool {
-        let Some(held) = self.held.get_mut(&handle) else {
+        let Some(held) = self.held.get_mut(handle) else {
             return false;
         };
         held.is_moved = true;
@@ -198,13 +199,13 @@ impl Imports {
     /// name are others.
     #[must_use]
     pub fn writes(&mut self, handle: Handle) -> bool {
-        let held = self.held.get_mut(&handle).filter(|held| !held.is_moved);
+        let held = self.held.get_mut(handle).filter(|held| !held.is_moved);
         held.map(|held| held.written += 1).is_some()
     }
 
     /// The message has been written, or will not be. Returns whether [`Self::give_back`] has something to look at.
     pub fn has_written(&mut self, handle: Handle) -> bool {
-        let Some(held) = self.held.get_mut(&handle) else {
+        let Some(held) = self.held.get_mut(handle) else {
             return false;
         };
         held.written = held.written.saturating_sub(1);
@@ -213,7 +214,7 @@ impl Imports {
 
     /// A right was copied.
     pub fn copied(&mut self, handle: Handle) {
-        if let Some(held) = self.held.get_mut(&handle) {
+        if let Some(held) = self.held.get_mut(handle) {
             held.rights += 1;
             self.rights += 1;
         }
@@ -223,7 +224,7 @@ impl Imports {
     /// something new to look at.
     #[inline(always)]
     pub fn dropped(&mut self, handle: Handle, uses: &[Use]) -> bool {
-        let Some(held) = self.held.get_mut(&handle) else {
+        let Some(held) = self.held.get_mut(handle) else {
             return false;
         };
         if held.rights > 0 {
@@ -240,22 +241,23 @@ impl Imports {
     /// The last right was dropped, or all but what is kept.
     #[cold]
     fn nearly_last(&mut self, handle: Handle) -> bool {
-        let Some(held) = self.held.get_mut(&handle) else {
+        let Some(held) = self.held.get_mut(handle) else {
             return false;
         };
-        if held.rights == 0 && (self.is_over || held.is_moved && held.received == 0) {
-            self.held.remove(&handle);
-            return false;
+        let is_over = self.is_over || held.is_moved && held.received == 0;
+        let (list, is_listed) = match held.rights {
+            0 if is_over => {
+                self.held.remove(handle);
+                return false;
+            }
+            0 => (&mut self.idle, &mut held.is_idle),
+            _ => (&mut self.unused, &mut held.is_unused),
+        };
+        let is_new = !core::mem::replace(is_listed, true);
+        if is_new {
+            list.push(handle);
         }
-        if held.rights == 1 && held.kept.is_some() && !held.is_unused {
-            return self.may_be_unused(handle);
-        }
-        if held.rights > 0 || held.is_idle {
-            return false;
-        }
-        held.is_idle = true;
-        self.idle.push(handle);
-        true
+        is_new
     }
 
     /// Takes out what nobody here holds any more, with how often it was received, as far as all
@@ -264,7 +266,7 @@ impl Imports {
         let mut given = Vec::new();
         let (held, early) = (&mut self.held, &mut self.early);
         self.idle.retain(|handle| {
-            let Some(entry) = held.get_mut(handle) else {
+            let Some(entry) = held.get_mut(*handle) else {
                 return false;
             };
             if entry.rights > 0 && !entry.is_moved {
@@ -285,7 +287,7 @@ impl Imports {
                 early.hear(*handle, ());
             }
             if entry.rights == 0 {
-                held.remove(handle);
+                held.remove(*handle);
             }
             false
         });
@@ -302,7 +304,7 @@ impl Imports {
         self.held.retain(|handle, held| {
             let is_used = held.rights > 0;
             if !is_used {
-                unused.push(*handle);
+                unused.push(handle);
             }
             is_used
         });
@@ -311,14 +313,14 @@ impl Imports {
 
     /// One of the rights is kept for an introducer, by whom this is, under its number; or not any more.
     pub fn keep(&mut self, handle: Handle, by: Option<(u32, u64)>) {
-        if let Some(held) = self.held.get_mut(&handle) {
-            held.kept = by;
+        if let Some(held) = self.held.get_mut(handle) {
+            held.kept = by.map(Box::new);
         }
     }
 
     /// Has [`Self::unused`] look at it. Returns whether it is kept.
     pub fn may_be_unused(&mut self, handle: Handle) -> bool {
-        match self.held.get_mut(&handle) {
+        match self.held.get_mut(handle) {
             Some(held) if held.kept.is_some() => {
                 if !core::mem::replace(&mut held.is_unused, true) {
                     self.unused.push(handle);
@@ -334,9 +336,9 @@ impl Imports {
     pub fn unused(&mut self) -> Vec<(Handle, (u32, u64))> {
         let unused = core::mem::take(&mut self.unused);
         let found = unused.into_iter().filter_map(|handle| {
-            let held = self.held.get_mut(&handle)?;
+            let held = self.held.get_mut(handle)?;
             held.is_unused = false;
-            (held.rights == 1).then_some((handle, held.kept?))
+            (held.rights == 1).then_some((handle, **held.kept.as_ref()?))
         });
         found.collect()
     }
@@ -345,6 +347,13 @@ impl Imports {
     #[must_use]
     pub const fn idle(&self) -> usize {
         self.idle.len()
+    }
+
+    /// At least the bytes that they take.
+    #[must_use]
+    pub fn idle_bytes(&self) -> usize {
+        let idle = self.idle.len();
+        (idle * IDLE_BYTES).max(self.held.bytes_of(idle))
     }
 
     /// How many of the peer's rights this process has.
