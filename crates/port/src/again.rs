@@ -25,7 +25,7 @@ fn right_of(kept: &Kept) -> Option<&SendRight> {
 #[inline]
 pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
     match has_arrived(right) {
-        true => link.told().give(key_of(right)),
+        true => link.again().told.give(key_of(right)),
         // The provided right comes behind it.
         false => How::Provide { keep: false },
     }
@@ -35,13 +35,13 @@ pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
 #[inline]
 pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
     has_arrived(right)
-        .then(|| link.told().give_again(key_of(right)))
+        .then(|| link.again().told.give_again(key_of(right)))
         .flatten()
 }
 
 /// Introducer: the right that was to come again was not sent.
 pub(crate) fn unsent_again(link: &Link, number: u64) {
-    if link.told().unsent(number) {
+    if link.again().told.unsent(number) {
         link.say(ControlMessage::Left { number });
     }
 }
@@ -49,11 +49,11 @@ pub(crate) fn unsent_again(link: &Link, number: u64) {
 /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
 #[inline]
 pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
-    let mut keeping = link.keeping();
-    match keeping.again(number) {
+    let mut again = link.again();
+    match again.keeping.again(number) {
         Some(Came::Right(right)) => {
             let right = right_of(right).cloned();
-            drop(keeping);
+            drop(again);
             let Some(right) = right else {
                 return Ok(Right::Dead);
             };
@@ -75,14 +75,16 @@ pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
 /// numbers are known until the introducer has said that they have left, which may be never.
 #[cold]
 fn let_go_of_dead(link: &Link) {
-    let mut keeping = link.keeping();
-    let ended = keeping.end_those(|kept| right_of(kept).is_none_or(SendRight::is_down));
+    let mut again = link.again();
+    let ended = again
+        .keeping
+        .end_those(|kept| right_of(kept).is_none_or(SendRight::is_down));
     for (number, came, _) in &ended {
         // Under the lock: in the order in which they come.
         let (number, came) = (*number, *came);
         link.say(ControlMessage::Leave { number, came });
     }
-    drop(keeping);
+    drop(again);
     ended.into_iter().for_each(|(.., right)| let_go(right));
 }
 
@@ -108,8 +110,8 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_behind() {
         return;
     }
-    let mut keeping = link.keeping();
-    let kept = keeping.keep(number, Box::new(right.clone()));
+    let mut again = link.again();
+    let kept = again.keeping.keep(number, Box::new(right.clone()));
     if kept.is_ok() {
         let by = Some((link.serial, number));
         right.link().imports().keep(right.handle(), by);
@@ -117,7 +119,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
         // kept.
         link.say(ControlMessage::Kept { number });
     }
-    drop(keeping);
+    drop(again);
     if kept.is_err() {
         return;
     }
@@ -133,10 +135,10 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
 /// Keeper: one of these came.
 pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Result<(), Fault> {
     let (number, has_left) = match message {
-        ControlMessage::Kept { number } => (number, !link.told().kept(number)),
-        ControlMessage::Leave { number, came } => (number, link.told().leave(number, came)),
+        ControlMessage::Kept { number } => (number, !link.again().told.kept(number)),
+        ControlMessage::Leave { number, came } => (number, link.again().told.leave(number, came)),
         ControlMessage::Left { number } => {
-            let left = link.keeping().left(number);
+            let left = link.again().keeping.left(number);
             left.into_iter().for_each(let_go);
             return Ok(());
         }
@@ -161,7 +163,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
         let Some(introducer) = links::find(process, |link| link.serial == by) else {
             continue;
         };
-        let quiet = introducer.keeping().quiet(number);
+        let quiet = introducer.again().keeping.quiet(number);
         match quiet {
             Some(came) => {
                 introducer.say(ControlMessage::Leave { number, came });
@@ -178,16 +180,16 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
         return;
     }
     for to in links::live(process) {
-        let mut told = to.told();
+        let mut again = to.again();
         for (handle, _) in given {
-            told.forget((link.serial, *handle));
+            again.told.forget((link.serial, *handle));
         }
     }
 }
 
 /// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
 pub(crate) fn end_kept(process: &Process, link: &Link) {
-    let kept = link.keeping().end();
+    let kept = link.again().keeping.end();
     kept.into_iter().for_each(let_go);
     for introducer in links::live(process) {
         let_go_of_dead(&introducer);

@@ -429,7 +429,7 @@ fn third(
     let provided = Provided::say(process, right, link);
     if let Some(provided) = provided.as_ref().filter(|_| keep) {
         right.link().is_introduced();
-        link.told().offered(key_of(right), provided.number);
+        link.again().told.offered(key_of(right), provided.number);
     }
     let part = Part::Third {
         vine: (handle, port),

@@ -4,7 +4,7 @@ use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
 use crate::link::Link;
-use crate::link::releases::{GivenBack, Unread};
+use crate::link::releases::Unread;
 use crate::message::Message;
 use crate::message::Whom;
 use crate::moving;
@@ -12,7 +12,6 @@ use crate::paths;
 use crate::port::notice;
 use crate::port::ports;
 use crate::process::Process;
-use crate::rank;
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::Ordering;
@@ -26,7 +25,6 @@ use handfast_proto::users as quota;
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::sync::MutexGuard;
 use std::sync::Arc;
 
 /// Keeper: gives back the rights no thread here holds. `false`: the peer does not read. A peer that leaves too much of it unread is
@@ -46,14 +44,15 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     link.drop_moved(given.iter().map(|(handle, _)| *handle));
     // Before the peer hears that: a handle may mean something else then.
     again::forget_told(process, link, &given);
-    let mut owed = link.rights.releases.owed.lock();
+    let mut releases = link.releases();
+    let owed = &mut releases.owed;
     owed.add(given);
     let is_told = owed.say(|rights| {
         let release = ControlMessage::Release { rights };
         link.send_bytes(&release.encode()).is_ok()
     });
     let is_within = owed.charge(idle);
-    drop(owed);
+    drop(releases);
     if is_within.is_err() {
         link.poison(Rule::Unread.broken());
         process.attention.raise();
@@ -101,7 +100,10 @@ fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) -> Result<(), 
     if ending.is_empty() {
         return Ok(());
     }
-    let is_within = back(link).add(ending, || unread_replies(link, process));
+    let is_within = link
+        .releases()
+        .back
+        .add(ending, || unread_replies(link, process));
     settle(link, process);
     if has_unsettled(link) {
         process.schedule(Timer::Releases);
@@ -113,7 +115,10 @@ fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) -> Result<(), 
 pub(crate) fn settle(link: &Link, process: &Process) {
     let next = || {
         let unread = || unread_replies(link, process);
-        let ended = back(link).take_ended(|reply| is_unread(link, reply), unread);
+        let ended = link
+            .releases()
+            .back
+            .take_ended(|reply| is_unread(link, reply), unread);
         (!ended.is_empty()).then_some(ended)
     };
     // Without the lock: threads that wait for their end are woken.
@@ -147,13 +152,9 @@ fn finish(link: &Link, process: &Process, handle: Handle) {
     }
 }
 
-fn back(link: &Link) -> MutexGuard<'_, GivenBack, rank::GivenBack> {
-    link.rights.releases.back.lock()
-}
-
 /// Whether rights wait to be given back or to end.
 pub(crate) fn has_unsettled(link: &Link) -> bool {
-    !back(link).is_empty() || link.imports().idle() > 0
+    !link.releases().back.is_empty() || link.imports().idle() > 0
 }
 
 /// Calls that have been answered with rights, and whose answers no thread has looked at yet.

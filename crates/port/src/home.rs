@@ -125,7 +125,7 @@ impl Poller {
             return Some(target);
         }
         // Claimed in turn, and that waits, too.
-        let claimed = match link.claims().get(word) {
+        let claimed = match link.introductions().claims.get(word) {
             Some(Claim::Waiting { number, .. }) => Some(number),
             Some(_) => None,
             None => self.said_ahead().find_map(|(of, _, said)| match said {

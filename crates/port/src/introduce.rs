@@ -69,7 +69,7 @@ pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64)
 fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) -> Option<Claim> {
     // Two threads may look at once: one redeems.
     let _one = link.redeeming();
-    let claim = link.claims().get(word)?;
+    let claim = link.introductions().claims.get(word)?;
     let Claim::Waiting {
         number,
         until_ns,
@@ -81,7 +81,7 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     let claim = redeem(link, process, number, (now_ns, until_ns, reply));
     #[cfg(test)]
     tests::between();
-    link.claims().settle(word, claim);
+    link.introductions().claims.settle(word, claim);
     if !matches!(claim, Claim::Waiting { .. }) {
         has_settled(process);
     }
@@ -178,12 +178,11 @@ fn try_redeem(
 /// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
 /// already, or processes of its user name too much.
 fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
-    let mut claims = link.claims();
-    let mut held = link.rights.introductions.claims_held.lock();
-    if claims.count() as u64 >= held.amount() && held.grow(CLAIMS_STEP).is_err() {
+    let mut its = link.introductions();
+    if its.claims.count() as u64 >= its.charge.amount() && its.charge.grow(CLAIMS_STEP).is_err() {
         return Err(Rule::Introduction.broken());
     }
-    let is_entered = claims.claim(word, claim);
+    let is_entered = its.claims.claim(word, claim);
     has_settled(process);
     is_entered.then_some(()).ok_or(Rule::Introduction.broken())
 }
@@ -196,7 +195,11 @@ pub(crate) fn unclaimed(
 ) -> Result<Option<u32>, Refused> {
     // Not while it is redeemed, which would grant the right to no claim.
     let one = link.redeeming();
-    let claim = link.claims().release(word).ok_or(Refused::Unknown)?;
+    let claim = link
+        .introductions()
+        .claims
+        .release(word)
+        .ok_or(Refused::Unknown)?;
     #[cfg(test)]
     tests::between();
     drop(one);

@@ -39,8 +39,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     }
     take_out(process, link);
     long::end(link);
-    link.rights.releases.owed.lock().end();
-    link.rights.releases.back.lock().end();
+    link.releases().end();
     link.end_backlog();
     // Rights of these names may have become rights of other links that are gone, and those lead back here.
     let unused = link.imports().end();

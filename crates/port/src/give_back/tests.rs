@@ -149,7 +149,7 @@ fn rights_that_were_given_back_end_when_the_replies_have_been_read_that_were_unr
         (false, false),
         "a later answer is not waited for"
     );
-    assert!(back(&link).is_empty());
+    assert!(link.releases().back.is_empty());
     link_end::end_link(&process, &link);
 }
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashSet};
 pub(crate) fn end_introductions(process: &Process, link: &Link) {
     // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
     let is_dead = !link.connection.has_process();
-    let unheard = core::mem::take(&mut *link.unheard());
+    let unheard = core::mem::take(&mut link.introductions().unheard);
     for (exporter, number) in unheard {
         // The peer has heard before of ports that have moved; if it is dead after all, their new homes see
         // that.
@@ -25,7 +25,7 @@ pub(crate) fn end_introductions(process: &Process, link: &Link) {
     }
     // Its provisions concern no peer any more. A link that something refers to, even weakly, keeps its memory.
     for other in links::all(process) {
-        let mut unheard = other.unheard();
+        let unheard = &mut other.introductions().unheard;
         unheard.retain(|(exporter, _)| !core::ptr::eq(exporter.as_ptr(), link));
     }
     let of = link.identity();
@@ -93,12 +93,13 @@ fn answer_overdue(process: &Process) -> bool {
     for link in links::live(process) {
         let now_ns = clock::ticks_ns();
         let overdue = link
-            .claims()
+            .introductions()
+            .claims
             .overdue(now_ns.saturating_sub(OVERDUE_NS), OVERDUE_MAX);
         for word in overdue {
             introduce::look_at_claim(&link, process, word, now_ns);
         }
-        is_left |= link.claims().has_waiting();
+        is_left |= link.introductions().claims.has_waiting();
     }
     is_left
 }

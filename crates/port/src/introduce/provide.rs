@@ -59,15 +59,17 @@ impl Provided {
         )?;
         right.uses(lane);
         let exporter = exporter.clone();
-        let mut unheard = to.unheard();
-        if unheard.len() == UNHEARD_MAX {
-            unheard.pop_front();
+        let mut provided = to.introductions();
+        if provided.unheard.len() == UNHEARD_MAX {
+            provided.unheard.pop_front();
         }
         // A thread that ends its link takes it out, under this lock.
         if !exporter.is_down() {
-            unheard.push_back((Arc::downgrade(&exporter), number));
+            provided
+                .unheard
+                .push_back((Arc::downgrade(&exporter), number));
         }
-        drop(unheard);
+        drop(provided);
         Some(Self { exporter, number })
     }
 
@@ -280,7 +282,7 @@ fn has_provided(link: &Arc<Link>, process: &Process, number: Number, recipient: 
             may_come = true;
             let waits = {
                 let _one = to.redeeming();
-                to.claims().waits_for(number)
+                to.introductions().claims.waits_for(number)
             };
             waits.map(|word| introduce::look_at_claim(&to, process, word, 0));
         }

@@ -17,21 +17,24 @@ pub(crate) type Kept = Box<dyn Any + Send + Sync>;
 /// All that a link knows of rights of third processes that come again.
 #[derive(Default)]
 pub(crate) struct Again {
-    /// Introducer: the rights of others that the peer has been given.
-    told: Mutex<Remembered<Key>, rank::Told>,
-    /// Recipient: the rights kept for the peer.
-    keeping: Mutex<Keeping<Kept>, rank::Keeping>,
+    tables: Mutex<Tables, rank::Again>,
     /// A right to a port of the peer was given to others.
     is_introduced: AtomicBool,
 }
 
-impl Link {
-    pub(crate) fn told(&self) -> MutexGuard<'_, Remembered<Key>, rank::Told> {
-        self.rights.again.told.lock()
-    }
+/// The rights of third processes, by the side that introduced them.
+#[derive(Default)]
+pub(crate) struct Tables {
+    /// Introducer: the rights of others that the peer has been given.
+    pub(crate) told: Remembered<Key>,
+    /// Recipient: the rights kept for the peer.
+    pub(crate) keeping: Keeping<Kept>,
+}
 
-    pub(crate) fn keeping(&self) -> MutexGuard<'_, Keeping<Kept>, rank::Keeping> {
-        self.rights.again.keeping.lock()
+impl Link {
+    /// The rights of third processes that come again.
+    pub(crate) fn again(&self) -> MutexGuard<'_, Tables, rank::Again> {
+        self.rights.again.tables.lock()
     }
 
     /// A right to a port of the peer is given to others, who are told when this process gives it back.

@@ -15,25 +15,33 @@ pub(crate) const CLAIMS_STEP: u64 = 256;
 
 /// All that a link knows of introductions: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
 pub(crate) struct Introductions {
-    /// The names by which the peer claims the rights that others provided to it.
-    claims: Mutex<Claims, rank::Claims>,
-    /// The charge to its user for those claims, at least.
-    pub(crate) claims_held: Mutex<Charge, rank::ClaimsHeld>,
+    tables: Mutex<Tables, rank::Introductions>,
     /// Held from a look at what was provided until the claim says what came of that.
     pub(crate) redeeming: Mutex<(), rank::Redeeming>,
+}
+
+/// The claims of a link's peer, and the rights that were provided to it.
+pub(crate) struct Tables {
+    /// The names by which the peer claims the rights that others provided to it.
+    pub(crate) claims: Claims,
+    /// The charge to its user for those claims, at least.
+    pub(crate) charge: Charge,
     /// The last rights that were provided to the peer, which may have ended before it heard of them: links with exporters,
     /// and our numbers.
-    unheard: Mutex<VecDeque<(Weak<Link>, u64)>, rank::Unheard>,
+    pub(crate) unheard: VecDeque<(Weak<Link>, u64)>,
 }
 
 impl Introductions {
     /// None yet, for which nothing is charged.
     pub(crate) fn new(nothing: Charge) -> Self {
+        let tables = Tables {
+            claims: Claims::default(),
+            charge: nothing,
+            unheard: VecDeque::new(),
+        };
         Self {
-            claims: Mutex::default(),
-            claims_held: Mutex::new(nothing),
+            tables: Mutex::new(tables),
             redeeming: Mutex::default(),
-            unheard: Mutex::default(),
         }
     }
 }
@@ -90,13 +98,9 @@ impl Link {
         }
     }
 
-    pub(crate) fn unheard(&self) -> MutexGuard<'_, VecDeque<(Weak<Self>, u64)>, rank::Unheard> {
-        self.rights.introductions.unheard.lock()
-    }
-
     /// Introducer: the self with the exporter behind which `number` was provided to the peer; once.
     pub(crate) fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
-        let mut unheard = self.unheard();
+        let unheard = &mut self.introductions().unheard;
         let is_it = |(link, of): &(Weak<Self>, u64)| {
             let link = (*of == number).then(|| link.upgrade()).flatten();
             link.is_some_and(|link| exporter == link.identity())
@@ -106,8 +110,9 @@ impl Link {
         link.upgrade()
     }
 
-    pub(crate) fn claims(&self) -> MutexGuard<'_, Claims, rank::Claims> {
-        self.rights.introductions.claims.lock()
+    /// The claims of the peer, and the rights that were provided to it.
+    pub(crate) fn introductions(&self) -> MutexGuard<'_, Tables, rank::Introductions> {
+        self.rights.introductions.tables.lock()
     }
 
     pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {

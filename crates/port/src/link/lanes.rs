@@ -40,8 +40,6 @@ pub(crate) struct LaneMap {
     /// Lane plus one, by receiver and thread.
     lanes: Box<[AtomicU8]>,
     free: Mutex<Free, rank::LaneMap>,
-    /// Which introducers lanes were taken for, and those lanes.
-    introduced: Mutex<Vec<(u64, u32)>, rank::IntroducedLanes>,
     /// Receivers whose ports have moved, and whose former lanes belong to others now: messages that came in those lanes
     /// may be on their way to the new homes. A bit each.
     passing: AtomicU64,
@@ -65,6 +63,8 @@ struct Free {
     seen: [u32; LANES as usize],
     /// The parties whose turn comes next.
     queue: Queue,
+    /// The introducers that lanes were taken for, and those lanes.
+    introduced: Vec<(u64, u32)>,
     /// The party each lane was given to.
     parties: [Party; LANES as usize],
     /// Where each was when it was given to a party that had waited for it, and when.
@@ -78,6 +78,12 @@ impl Free {
     /// Whether one is there, or on its way.
     const fn has_one(&self) -> bool {
         self.leaving | self.back != 0
+    }
+
+    /// Whether no more lanes may be taken for claims because of this introducer.
+    fn has_many_of(&self, introducer: u64) -> bool {
+        let by_it = (self.introduced.iter()).filter(|(by, _)| *by == introducer);
+        by_it.count() >= INTRODUCER_LANES_MAX || self.introduced.len() >= INTRODUCED_LANES_MAX
     }
 }
 
@@ -134,7 +140,6 @@ impl Default for LaneMap {
         Self {
             lanes: (0..entries).map(|_| AtomicU8::new(0)).collect(),
             free: Mutex::default(),
-            introduced: Mutex::default(),
             passing: AtomicU64::new(0),
         }
     }
@@ -143,10 +148,6 @@ impl Default for LaneMap {
 impl LaneMap {
     fn free(&self) -> MutexGuard<'_, Free, rank::LaneMap> {
         self.free.lock()
-    }
-
-    fn introduced(&self) -> MutexGuard<'_, Vec<(u64, u32)>, rank::IntroducedLanes> {
-        self.introduced.lock()
     }
 
     /// The lane that this thread has for `receiver`, if it has one.
@@ -252,7 +253,7 @@ impl Link {
     #[inline]
     pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
         match self.map.known(receiver) {
-            None if receiver < NOBODY => self.assign(receiver),
+            None if receiver < NOBODY => self.assign(receiver, None),
             known => known,
         }
     }
@@ -261,19 +262,10 @@ impl Link {
     /// lane, or any that leads there. A new lane is taken for few receivers of each introducer, so that enough stay
     /// for this process: an introducer may name any port.
     pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u64) -> Option<u32> {
-        let mut introduced = self.map.introduced();
-        if let Some(lane) = self.map.given(receiver) {
-            return Some(lane);
+        match self.map.given(receiver) {
+            None if receiver < NOBODY => self.assign(receiver, Some(introducer)),
+            given => given,
         }
-        let by_it = (introduced.iter()).filter(|(by, _)| *by == introducer);
-        let is_too_much =
-            by_it.count() >= INTRODUCER_LANES_MAX || introduced.len() >= INTRODUCED_LANES_MAX;
-        if is_too_much {
-            return None;
-        }
-        let lane = self.lane(receiver)?;
-        introduced.push((introducer, lane));
-        Some(lane)
     }
 
     /// A lane, and the receiver it leads to, for a claim on the word of this user, by which nothing is sent before it is answered:
@@ -295,8 +287,9 @@ impl Link {
         self.map.given(receiver).or_else(|| self.lane(receiver))
     }
 
+    /// Takes a lane for `receiver`, for a claim because of this introducer, if there is one.
     #[cold]
-    fn assign(&self, receiver: u32) -> Option<u32> {
+    fn assign(&self, receiver: u32, introducer: Option<u64>) -> Option<u32> {
         let thread = thread();
         let row = self.map.row(receiver);
         let mut free = self.map.free();
@@ -312,6 +305,7 @@ impl Link {
         let reserve = if first.is_some() { LANES / 4 } else { 0 };
         let left = LANES - free.used + free.back.count_ones();
         let lane = match first {
+            None if introducer.is_some_and(|by| free.has_many_of(by)) => return None,
             _ if left > reserve => {
                 let lane = match free.back.trailing_zeros() {
                     u32::BITS => {
@@ -324,6 +318,7 @@ impl Link {
                 };
                 free.back &= !(1 << lane);
                 free.parties[lane as usize] = party_of(receiver, thread);
+                free.introduced.extend(introducer.map(|by| (by, lane)));
                 self.lead(lane, receiver);
                 lane as u8 + 1
             }
@@ -356,12 +351,11 @@ impl Link {
     pub(crate) fn hear_lane_back(&self, lane: u8) -> Result<(), Fault> {
         let lane = u32::from(lane);
         {
-            let mut introduced = self.map.introduced();
             let mut free = self.map.free();
             if lane >= LANES || free.leaving & 1 << lane == 0 {
                 return Err(Rule::LaneReceiver.broken());
             }
-            introduced.retain(|(_, of)| *of != lane);
+            free.introduced.retain(|(_, of)| *of != lane);
             free.leaving &= !(1 << lane);
             let now_ns = clock::ticks_ns();
             match free.queue.next(now_ns) {

@@ -10,20 +10,20 @@ use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Use};
 use handfast_proto::timers::Timer;
 use handfast_proto::users::Refused;
-use handfast_sys::sync::Mutex;
+use handfast_sys::sync::MutexGuard;
 use std::collections::VecDeque;
 
 /// The rights of a link that are about to end.
 pub(crate) struct Releases {
     /// Rights of this process to be given back, as soon as the socket takes it.
-    pub(crate) owed: Mutex<Owed, rank::Owed>,
+    pub(crate) owed: Owed,
     /// Rights the peer has given back, until unread replies have been read.
-    pub(crate) back: Mutex<GivenBack, rank::GivenBack>,
+    pub(crate) back: GivenBack,
 }
 
 impl Releases {
     /// None yet; `nothing` is charged for what a peer leaves unread, and for the rights that it has given back.
-    pub(super) fn new(unread: Charge, claims: Charge) -> Self {
+    pub(super) const fn new(unread: Charge, claims: Charge) -> Self {
         let owed = Owed {
             rights: VecDeque::new(),
             bytes: unread,
@@ -36,10 +36,13 @@ impl Releases {
             held: claims,
             is_over: false,
         };
-        Self {
-            owed: Mutex::new(owed),
-            back: Mutex::new(back),
-        }
+        Self { owed, back }
+    }
+
+    /// The link has ended: its rights end with it, and nobody is told any more, however long something holds the link.
+    pub(crate) fn end(&mut self) {
+        self.owed.end();
+        self.back.end();
     }
 }
 
@@ -106,8 +109,7 @@ impl GivenBack {
         self.ending.is_empty()
     }
 
-    /// The link has ended: its rights end with it, however long something holds the link.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         self.is_over = true;
         (self.after, self.ending, self.next) = (Vec::new(), Vec::new(), Vec::new());
         self.held.shrink(self.held.amount());
@@ -167,8 +169,7 @@ impl Owed {
         true
     }
 
-    /// The link has ended: nobody is told any more, however long something holds the link.
-    pub(crate) fn end(&mut self) {
+    fn end(&mut self) {
         self.is_over = true;
         self.rights = VecDeque::new();
         self.bytes.shrink(self.bytes.amount());
@@ -185,6 +186,11 @@ impl Owed {
 }
 
 impl Link {
+    /// The rights that are about to end.
+    pub(crate) fn releases(&self) -> MutexGuard<'_, Releases, rank::Releases> {
+        self.rights.releases.lock()
+    }
+
     /// A right of this process to this port of the peer is dropped; messages in these lanes have used it.
     #[inline]
     pub(crate) fn dropped(&self, handle: Handle, port: u32, lanes: u32) {

@@ -49,7 +49,7 @@ impl Link {
         if !revoked.handles.is_empty() {
             // A right that is being redeemed at present has its word after that.
             let one = self.redeeming();
-            let words = self.claims().words_of(&revoked.handles);
+            let words = self.introductions().claims.words_of(&revoked.handles);
             drop(one);
             self.say_revoked(revoked.handles.into_iter().chain(words));
         }

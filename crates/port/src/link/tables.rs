@@ -33,7 +33,7 @@ pub(crate) struct Rights {
     pub(crate) again: Again,
     /// The notices to give when a port of the peer is gone.
     pub(crate) death_notices: Mutex<Vec<DeathNotice>, rank::DeathNotices>,
-    pub(crate) releases: Releases,
+    pub(super) releases: Mutex<Releases, rank::Releases>,
     /// The peer's ports that are gone.
     pub(crate) peer_ports: PeerPorts,
     /// Ports of the peer that have a receiver for each CPU.
@@ -53,7 +53,7 @@ impl Rights {
             awaited: Mutex::default(),
             again: Again::default(),
             death_notices: Mutex::default(),
-            releases: Releases::new(unread, given_back),
+            releases: Mutex::new(Releases::new(unread, given_back)),
             peer_ports: PeerPorts::default(),
             spread: Told::default(),
         }

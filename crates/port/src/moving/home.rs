@@ -115,10 +115,10 @@ impl Home {
         for link in links::live(&self.process) {
             let mut names: Vec<_> = link.exports().handles_of(port.id).collect();
             let handles: HashMap<_, _> = names.iter().copied().collect();
-            let claims = link.claims();
-            let claimed = claims.granted();
+            let introductions = link.introductions();
+            let claimed = introductions.claims.granted();
             names.extend(claimed.filter_map(|(word, handle)| Some((word, *handles.get(&handle)?))));
-            drop(claims);
+            drop(introductions);
             for (name, _) in names {
                 let number = self.process.next_provision() | OF_MOVED;
                 if !self.trail().tell((link.serial, name), number) {

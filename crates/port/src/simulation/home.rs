@@ -105,7 +105,7 @@ pub(super) fn links_left(node: &Node, number: u32) -> Vec<String> {
         let (peer, holders) = (link.peer.pid & 0xff, Arc::strong_count(link) - 1);
         let (is_down, usage, side) = (link.is_down(), &link.life.usage, link.calls);
         let exports = link.exports().len();
-        let claims = link.claims().count();
+        let claims = link.introductions().claims.count();
         let imports = link.imports().len();
         let returns = link.returns().in_use().len();
         let uses = paths::uses(link);

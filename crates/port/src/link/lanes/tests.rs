@@ -186,8 +186,8 @@ fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_reme
     };
     let key = key_of(&rights[0]);
     assert_eq!(gives(), once);
-    link.told().offered(key, 7);
-    assert!(link.told().kept(7));
+    link.again().told.offered(key, 7);
+    assert!(link.again().told.kept(7));
     assert_eq!(gives(), again);
     rights[0].try_send(b"").unwrap();
     passes_on(1);
