@@ -32,7 +32,6 @@ handfast_sys::ranks! { 20:
     Callers,
     Again,
     Introductions,
-    Awaited,
     Claimed,
     Redirects,
     Revoked,

@@ -143,7 +143,7 @@ fn claim_as(
 
 /// Recipient: something was claimed.
 fn awaits(link: &Link, claimed: &Arc<Claimed>) {
-    let mut awaited = link.rights.awaited.lock();
+    let awaited = &mut link.introductions().awaited;
     awaited.push(Arc::downgrade(claimed) as Weak<dyn IsAwaited>);
     if awaited.len() > AWAITED_MAX {
         awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
@@ -152,10 +152,7 @@ fn awaits(link: &Link, claimed: &Arc<Claimed>) {
 
 /// Recipient: takes the answers that are there, which frees their slots.
 fn hear_claims(link: &Link) {
-    let awaited = {
-        let mut awaited = link.rights.awaited.lock();
-        core::mem::take(&mut *awaited)
-    };
+    let awaited = core::mem::take(&mut link.introductions().awaited);
     // Outside of the lock: the last right to one of them may be dropped meanwhile.
     let mut open: Vec<Weak<dyn IsAwaited>> = Vec::new();
     for claimed in awaited {
@@ -163,6 +160,6 @@ fn hear_claims(link: &Link) {
             open.push(claimed);
         }
     }
-    let mut awaited = link.rights.awaited.lock();
+    let awaited = &mut link.introductions().awaited;
     awaited.append(&mut open);
 }

@@ -1,6 +1,6 @@
 //! The state of introductions that one link has: as exporter, whose peer claims rights; as introducer, whose peer was provided with some.
 
-use super::Link;
+use super::{IsAwaited, Link};
 use crate::rank;
 use crate::users::Charge;
 use handfast_layout::control::ControlMessage;
@@ -20,7 +20,7 @@ pub(crate) struct Introductions {
     pub(crate) redeeming: Mutex<(), rank::Redeeming>,
 }
 
-/// The claims of a link's peer, and the rights that were provided to it.
+/// The claims of a link's peer and of this process, and the rights that were provided to the peer.
 pub(crate) struct Tables {
     /// The names by which the peer claims the rights that others provided to it.
     pub(crate) claims: Claims,
@@ -29,6 +29,8 @@ pub(crate) struct Tables {
     /// The last rights that were provided to the peer, which may have ended before it heard of them: links with exporters,
     /// and our numbers.
     pub(crate) unheard: VecDeque<(Weak<Link>, u64)>,
+    /// Claims of this process that the peer may not have answered: each takes one of our return slots.
+    pub(crate) awaited: Vec<Weak<dyn IsAwaited>>,
 }
 
 impl Introductions {
@@ -38,6 +40,7 @@ impl Introductions {
             claims: Claims::default(),
             charge: nothing,
             unheard: VecDeque::new(),
+            awaited: Vec::new(),
         };
         Self {
             tables: Mutex::new(tables),
@@ -110,7 +113,7 @@ impl Link {
         link.upgrade()
     }
 
-    /// The claims of the peer, and the rights that were provided to it.
+    /// The claims of the peer and of this process, and the rights that were provided to the peer.
     pub(crate) fn introductions(&self) -> MutexGuard<'_, Tables, rank::Introductions> {
         self.rights.introductions.tables.lock()
     }

@@ -1,5 +1,6 @@
 //! The tables of rights of a link, each under its lock.
 
+use super::Link;
 use super::again::Again;
 use super::deaths::DeathNotice;
 use super::introductions::Introductions;
@@ -8,14 +9,12 @@ use super::redirects::Redirects;
 use super::releases::Releases;
 use super::revoked::Revoked;
 use super::spread::Told;
-use super::{IsAwaited, Link};
 use crate::rank;
 use crate::users::Charge;
 use core::sync::atomic::AtomicU32;
 use handfast_proto::rights::{Exports, Handle, Imports, Refused};
 use handfast_sys::lock::{Guard, Lock};
 use handfast_sys::sync::Mutex;
-use std::sync::Weak;
 
 /// The rights to ports of ours that the peer has, and to its ports that we have; and all that is known of them.
 pub(crate) struct Rights {
@@ -27,8 +26,6 @@ pub(crate) struct Rights {
     pub(crate) revoked: Revoked,
     pub(crate) redirects: Redirects,
     pub(crate) introductions: Introductions,
-    /// Our claims that the peer may not have answered: each takes one of our return slots.
-    pub(crate) awaited: Mutex<Vec<Weak<dyn IsAwaited>>, rank::Awaited>,
     /// Rights of third processes that come again.
     pub(crate) again: Again,
     /// The notices to give when a port of the peer is gone.
@@ -50,7 +47,6 @@ impl Rights {
             revoked: Revoked::default(),
             redirects: Redirects::default(),
             introductions: Introductions::new(claims),
-            awaited: Mutex::default(),
             again: Again::default(),
             death_notices: Mutex::default(),
             releases: Mutex::new(Releases::new(unread, given_back)),
