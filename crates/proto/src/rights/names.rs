@@ -165,10 +165,13 @@ impl<T> Names<T> {
         };
         self.others.retain(|name, entry| keep(*name, entry));
         for branch in self.branches.iter_mut().flatten() {
-            for (page, slot) in (0..PAGES as usize)
-                .flat_map(|page| (0..SLOTS as usize).map(move |slot| (page, slot)))
-            {
-                branch.remove(page, slot, |(name, entry)| !keep(*name, entry));
+            for page in 0..PAGES as usize {
+                for slot in 0..SLOTS as usize {
+                    if branch.pages[page].is_none() {
+                        break;
+                    }
+                    branch.remove(page, slot, |(name, entry)| !keep(*name, entry));
+                }
             }
         }
         (0..self.branches.len()).for_each(|branch| self.trim(branch));
