@@ -165,6 +165,13 @@ impl Described {
         &self.units[..self.count]
     }
 
+    /// A right that the caller has described itself: nothing is undone for it.
+    pub(crate) fn add(&mut self, part: Part) {
+        let (units, count) = part.to_units();
+        self.units[self.count..][..count].copy_from_slice(&units[..count]);
+        self.count += count;
+    }
+
     /// How the slot names the message's own reply right: word and generation.
     pub(crate) fn passed(&self) -> (u32, u32) {
         self.passed.as_ref().map_or((0, 0), Passed::words)

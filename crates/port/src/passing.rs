@@ -1,9 +1,10 @@
 //! Calling on reply rights, and passing calls on.
 
 use crate::awaited::Awaited;
-use crate::describe::Load;
-use crate::error::{Exhausted, Misuse, SendError};
+use crate::describe::{Described, Load};
+use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::link::held::Held;
+use crate::link::long::{self, Use};
 use crate::link::returns::Own;
 use crate::message::Message;
 use crate::options::Waiting;
@@ -13,11 +14,13 @@ use crate::port::ports;
 use crate::relay;
 use crate::relay::Relay;
 use crate::reply_right::ReplyRight;
+use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::time::Duration;
+use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_layout::part::Part;
 use handfast_sys::clock;
@@ -37,7 +40,7 @@ impl ReplyRight {
     /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
     /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which it
     /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
-    /// the process's strategy.
+    /// the process's strategy. More than 64 KiB go as in [`Request::reply`].
     ///
     /// # Errors
     /// As [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
@@ -55,12 +58,11 @@ impl ReplyRight {
     }
 
     fn call_by(self, bytes: &[u8], deadline_ns: Option<u64>) -> Result<Message, SendError> {
-        let len_bytes = bytes.len();
-        if len_bytes > handfast_layout::MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong { len_bytes });
-        }
         let slot = self.slot();
         let link = slot.link.clone();
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            long::check(&link, bytes.len())?;
+        }
         let process = link.process.clone();
         if link.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
@@ -78,8 +80,15 @@ impl ReplyRight {
             word: own.word(),
             generation: own.generation,
         };
-        let (units, count) = part.to_units();
-        slot.answer_described(bytes, &units[..count]);
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            if let Err(error) = answer_long(slot, bytes, part) {
+                own.free();
+                return Err(SendError::Right(error));
+            }
+        } else {
+            let (units, count) = part.to_units();
+            slot.answer_described(bytes, &units[..count]);
+        }
         self.used();
         let mut message = Message::new();
         let mut awaited = Awaited::new(link, own.index, own.generation);
@@ -96,6 +105,18 @@ impl ReplyRight {
         }
         waited.map(|_| message)
     }
+}
+
+/// Answers with more bytes than a slot has, and with a right to answer in turn.
+#[cold]
+fn answer_long(slot: &ReplySlot, bytes: &[u8], part: Part) -> Result<(), RightError> {
+    let link = &slot.link;
+    let mut described = Described::new();
+    let body = described.lay(link, bytes, Use::Reply)?;
+    described.add(part);
+    slot.answer_described(body, described.units());
+    described.sent((&link.process, link), &mut Load::default(), None);
+    Ok(())
 }
 
 impl Request {
