@@ -125,9 +125,10 @@
 //! `u64`: `docs/decisions/0006-typed-services.md`), what serde needs for others. No system call and,
 //! once a thread has seen its longest message, no allocation but for the values and for rights.
 //! A request has eight bytes before its arguments, a reply one behind its result; with at most 32
-//! and 39 bytes they travel in one cache line. A message ends at 64 KiB
+//! and 39 bytes they travel in one cache line. Arguments and results end at 64 MiB
+//! ([`LONG_BYTES_MAX`](crate::LONG_BYTES_MAX)), and between two users, or where the service is in a domain, at 64 KiB
 //! ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)): longer arguments are
-//! [`CallError::Arguments`], a longer result is [`Refusal::Result`] at its caller.
+//! [`CallError::Arguments`] or [`CallError::Send`], a longer result is [`Refusal::Result`] at its caller.
 //!
 //! # What goes wrong
 //!

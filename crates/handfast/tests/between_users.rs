@@ -3,6 +3,8 @@
 mod common;
 
 use handfast::Right;
+use handfast::error::SendError;
+use handfast::service::{CallError, Refusal, Unencodable};
 
 const REPLIER: u32 = 3000;
 const FORWARDER: u32 = 3001;
@@ -22,6 +24,8 @@ fn a_child_process_plays_its_role() {
             "replier" => common::echo(arguments[1], 1, handfast::Options::new()),
             "forwarder" => forwarder(arguments[1], arguments[2]),
             "caller" => caller(arguments[1]),
+            "server" => server(arguments[1]),
+            "client" => client(arguments[1]),
             _ => unreachable!("{role}"),
         }
     });
@@ -71,6 +75,51 @@ fn caller(name: &str) {
     common::say("answered");
 }
 
+#[handfast::service]
+trait Lengths {
+    fn made(&self, len_bytes: u32) -> Vec<u8>;
+    fn taken(&self, bytes: &[u8]) -> u32;
+}
+
+struct Server;
+
+impl Lengths for Server {
+    fn made(&self, len_bytes: u32) -> Vec<u8> {
+        vec![1; len_bytes as usize]
+    }
+
+    fn taken(&self, bytes: &[u8]) -> u32 {
+        bytes.len() as u32
+    }
+}
+
+fn server(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    common::say("ready");
+    LengthsServer::serve(&port, &Server).unwrap();
+}
+
+/// Of another user than the server: what is too long between users is refused, and nothing else ends.
+fn client(name: &str) {
+    let lengths = LengthsClient::new(handfast::connect(name).unwrap());
+    for _ in 0..2 {
+        assert_eq!(lengths.made(60_000).unwrap().len(), 60_000);
+        let error = lengths.made(100_000).unwrap_err();
+        let why = Refusal::Result(Unencodable::TooLong);
+        assert!(
+            matches!(error, CallError::Refused { why: is, .. } if is == why),
+            "{error}"
+        );
+        assert_eq!(lengths.taken(&[1; 60_000]).unwrap(), 60_000);
+        let error = lengths.taken(&[1; 100_000]).unwrap_err();
+        assert!(
+            matches!(error, CallError::Send(SendError::TooLong { .. })),
+            "{error}"
+        );
+    }
+    common::say("refused");
+}
+
 /// The users whose processes this one has connections with.
 fn peers() -> Vec<u32> {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap();
@@ -112,4 +161,21 @@ fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
     caller.finish();
     forwarder.kill();
     replier.finish();
+}
+
+#[test]
+fn typed_values_that_are_too_long_between_users_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be two users");
+        return;
+    }
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(common::directory(), open).unwrap();
+    let name = common::name("lengths");
+    let mut server = common::start("server", &[&REPLIER.to_string(), &name]);
+    server.expect("ready");
+    let mut client = common::start("client", &[&CALLER.to_string(), &name]);
+    client.expect("refused");
+    client.finish();
+    server.kill();
 }

@@ -1,6 +1,6 @@
 //! Requests: a received message and the right to reply to it once.
 
-use crate::link::Link;
+use crate::link::{Link, long};
 use crate::loan::Loan;
 use crate::message::Message;
 use crate::port::notice::Notice;
@@ -124,17 +124,6 @@ impl Request {
         }
     }
 
-    /// A mark that tells the trail of a port that a sender has followed it.
-    #[cold]
-    pub(crate) fn mark(mark: Mark) -> Self {
-        let mut received = Received::new();
-        received.seal = Seal::NONE;
-        received.mark = Some(Box::new(mark));
-        Self {
-            received: Some(received),
-        }
-    }
-
     pub(crate) fn take_mark(&mut self) -> Option<Box<Mark>> {
         self.received.as_mut()?.mark.take()
     }
@@ -231,6 +220,14 @@ impl Request {
         self.received().is_call
     }
 
+    /// The longest reply that its caller's link takes, in bytes: 64 MiB from a process of the same user, 64 KiB from another user's; 0 if
+    /// it is no call.
+    #[must_use]
+    pub fn reply_bytes_max(&self) -> usize {
+        let reply = self.reply_right();
+        reply.map_or(0, |reply| long::longest(&reply.link))
+    }
+
     /// The message alone; a call's reply right is dropped, which ends the call.
     #[must_use]
     pub fn into_message(mut self) -> Message {
@@ -293,6 +290,17 @@ impl Request {
         let mut received = self.received.take()?;
         received.is_call = false;
         Some(received)
+    }
+}
+
+/// In the place of a message, a mark that tells the trail of a port that a sender has followed it.
+#[cold]
+pub(crate) fn marked(mark: Mark) -> Request {
+    let mut received = Received::new();
+    received.seal = Seal::NONE;
+    received.mark = Some(Box::new(mark));
+    Request {
+        received: Some(received),
     }
 }
 

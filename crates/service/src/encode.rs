@@ -3,7 +3,7 @@
 use crate::error::{ANSWERED, CallError, Refusal, Unencodable};
 use crate::method::Method;
 use core::cell::Cell;
-use handfast_port::{MESSAGE_BYTES_MAX, Right};
+use handfast_port::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Right};
 use postcard::ser_flavors::Flavor;
 use serde::{Serialize, Serializer};
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
@@ -65,7 +65,7 @@ impl Encoder {
     /// [`CallError::Arguments`].
     #[inline]
     pub fn bytes(&self, method: &'static Method) -> Result<&[u8], CallError> {
-        match self.check() {
+        match self.check(LONG_BYTES_MAX) {
             Ok(()) => Ok(&self.bytes),
             Err(why) => Err(CallError::Arguments { method, why }),
         }
@@ -134,11 +134,23 @@ impl Encoder {
         }
     }
 
-    /// Makes it a reply that answers, if all values were put in.
+    /// Makes it a reply that answers, if all values were put in. It may be as long as `longest` says, and as a message by a lane.
     #[inline(always)]
-    pub(crate) fn finish_reply(&mut self) -> Result<(), Unencodable> {
+    pub(crate) fn finish_reply(
+        &mut self,
+        longest: impl FnOnce() -> usize,
+    ) -> Result<(), Unencodable> {
         self.bytes.push(ANSWERED);
-        self.check()
+        match self.is_long() {
+            false => self.check(MESSAGE_BYTES_MAX),
+            true => self.check(longest()),
+        }
+    }
+
+    /// Whether it is too long for a lane.
+    #[inline(always)]
+    pub(crate) fn is_long(&self) -> bool {
+        self.bytes.len() > MESSAGE_BYTES_MAX
     }
 
     /// One for a reply, not of the thread's.
@@ -149,10 +161,10 @@ impl Encoder {
         reply
     }
 
-    /// A reply: what was put in, or why there is nothing.
+    /// A reply: what was put in, or why there is nothing. As [`Self::finish_reply`].
     #[inline]
-    pub(crate) fn end(&mut self, outcome: Result<(), Refusal>) {
-        let outcome = outcome.and_then(|()| self.finish_reply().map_err(Refusal::Result));
+    pub(crate) fn end(&mut self, outcome: Result<(), Refusal>, longest: impl FnOnce() -> usize) {
+        let outcome = outcome.and_then(|()| self.finish_reply(longest).map_err(Refusal::Result));
         if let Err(why) = outcome {
             self.refuse(why);
         }
@@ -165,12 +177,12 @@ impl Encoder {
         why.write(&mut self.bytes);
     }
 
-    /// Whether all values were put in.
+    /// Whether all values were put in, and are no longer than `max`.
     #[inline(always)]
-    pub(crate) fn check(&self) -> Result<(), Unencodable> {
+    pub(crate) fn check(&self, max: usize) -> Result<(), Unencodable> {
         match self.failure {
             Some(why) => Err(why),
-            None if self.bytes.len() > MESSAGE_BYTES_MAX => Err(Unencodable::TooLong),
+            None if self.bytes.len() > max => Err(Unencodable::TooLong),
             None => Ok(()),
         }
     }
@@ -238,7 +250,7 @@ impl Flavor for Limited<'_> {
 
     #[inline]
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        if self.0.len() >= MESSAGE_BYTES_MAX {
+        if self.0.len() >= LONG_BYTES_MAX {
             return Err(postcard::Error::SerializeBufferFull);
         }
         self.0.push(byte);
@@ -247,7 +259,7 @@ impl Flavor for Limited<'_> {
 
     #[inline]
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        if bytes.len() > MESSAGE_BYTES_MAX.saturating_sub(self.0.len()) {
+        if bytes.len() > LONG_BYTES_MAX.saturating_sub(self.0.len()) {
             return Err(postcard::Error::SerializeBufferFull);
         }
         self.0.extend_from_slice(bytes);
@@ -265,17 +277,29 @@ mod tests {
 
     #[test]
     fn a_value_that_is_too_long_ends_at_the_limit_of_a_message() {
+        let check = |encoder: &Encoder| encoder.check(LONG_BYTES_MAX);
         let mut encoder = Encoder::default();
-        encoder.put(&vec![7u16; MESSAGE_BYTES_MAX]);
-        assert_eq!(encoder.check(), Err(Unencodable::TooLong));
-        assert!(encoder.reply().len() <= MESSAGE_BYTES_MAX);
+        encoder.put(&vec![7u16; LONG_BYTES_MAX]);
+        assert_eq!(check(&encoder), Err(Unencodable::TooLong));
+        assert!(encoder.reply().len() <= LONG_BYTES_MAX);
         encoder.start();
-        assert_eq!(encoder.check(), Ok(()));
-        encoder.put_bytes(&[0; MESSAGE_BYTES_MAX]);
-        assert_eq!(encoder.check(), Err(Unencodable::TooLong));
-        encoder.start();
-        encoder.put_fixed(&[0u8; MESSAGE_BYTES_MAX]);
-        assert_eq!(encoder.check(), Ok(()));
-        assert_eq!(encoder.finish_reply(), Err(Unencodable::TooLong));
+        assert_eq!(check(&encoder), Ok(()));
+        encoder.put_bytes(&vec![0; LONG_BYTES_MAX]);
+        assert_eq!(check(&encoder), Err(Unencodable::TooLong));
+    }
+
+    #[test]
+    fn a_reply_is_as_long_as_its_caller_takes() {
+        let mut encoder = Encoder::default();
+        let mut finish = |len_bytes: usize, longest: usize| {
+            encoder.start();
+            encoder.bytes.resize(len_bytes, 0);
+            encoder.finish_reply(|| longest)
+        };
+        let most = MESSAGE_BYTES_MAX;
+        assert_eq!(finish(most - 1, 0), Ok(()));
+        assert_eq!(finish(most, most), Err(Unencodable::TooLong));
+        assert_eq!(finish(most, most + 1), Ok(()));
+        assert_eq!(finish(most + 1, most + 1), Err(Unencodable::TooLong));
     }
 }

@@ -1,8 +1,8 @@
 //! Errors of a typed call, and what to do about them.
 
 use crate::method::Method;
-use handfast_port::MESSAGE_BYTES_MAX;
 use handfast_port::error::SendError;
+use handfast_port::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 
 /// Why a typed call has no result.
 ///
@@ -95,8 +95,11 @@ pub enum Malformed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unencodable {
-    /// Together they are longer than [`MESSAGE_BYTES_MAX`].
-    #[error("it is longer than {MESSAGE_BYTES_MAX} bytes; send it in several messages")]
+    /// Together they are longer than [`LONG_BYTES_MAX`], or are a result for another user, or of a domain, and longer than
+    /// [`MESSAGE_BYTES_MAX`].
+    #[error(
+        "it is longer than {LONG_BYTES_MAX} bytes, or {MESSAGE_BYTES_MAX} if it is a result for another user or of a domain; send it in several messages"
+    )]
     TooLong,
     /// A type's `Serialize` failed, or wants what the format does not have, as sequences of unknown
     /// length.

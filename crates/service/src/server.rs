@@ -8,7 +8,7 @@ use crate::within::Within;
 use core::future::poll_fn;
 use core::task::Poll;
 use handfast_port::error::{ReceiveError, ReplyError};
-use handfast_port::{Notice, ReceiveRight, Request, Right};
+use handfast_port::{MESSAGE_BYTES_MAX, Notice, ReceiveRight, Request, Right};
 
 /// Whether it says that no sender of the port is left; not of one that shares its receiver.
 pub(crate) fn is_last(request: &Request) -> bool {
@@ -41,6 +41,11 @@ pub fn serve(
             // The caller hears of a right that cannot be sent as of a dropped call.
             let rights = reply.take_rights();
             let _ = request.reply_with(reply.reply(), rights);
+            port.receive()?
+        } else if reply.is_long() {
+            let _ = request.reply(reply.reply());
+            // Its memory would be kept until the next request.
+            reply = Encoder::default();
             port.receive()?
         } else {
             port.reply_and_receive(request, reply.reply())?
@@ -116,7 +121,7 @@ fn answer(
             run(number, input, reply)
         })
     });
-    reply.end(outcome);
+    reply.end(outcome, || request.reply_bytes_max());
 }
 
 /// The number of the method that a request is for, and the rights for it.
@@ -165,7 +170,7 @@ pub fn serve_message<T>(
             };
             Decoder::read(values(bytes), rights, |input| run(number, input, reply))
         });
-        reply.end(outcome);
+        reply.end(outcome, || MESSAGE_BYTES_MAX);
         let rights = match reply.has_rights() {
             true => reply.take_rights(),
             false => Vec::new(),
@@ -183,7 +188,7 @@ pub fn finish(
     outcome: Result<(), Refusal>,
     reply: &mut Encoder,
 ) -> Result<(), ReplyError> {
-    reply.end(outcome);
+    reply.end(outcome, || request.reply_bytes_max());
     send(request, reply)
 }
 

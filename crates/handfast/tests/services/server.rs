@@ -96,6 +96,8 @@ impl Serialize for Endless {
 
 /// A hostile caller asks for any length.
 pub(crate) const LONG_BYTES_MAX: u32 = 8 << 20;
+/// But for this one: no reply is that long.
+pub(crate) const TOO_LONG_BYTES: u32 = handfast::LONG_BYTES_MAX as u32;
 
 #[derive(Default)]
 pub(crate) struct Server<'a> {
@@ -150,7 +152,11 @@ impl All for Server<'_> {
     }
 
     fn long(&self, len_bytes: u32) -> Vec<u8> {
-        vec![7; len_bytes.min(LONG_BYTES_MAX) as usize]
+        let len_bytes = match len_bytes {
+            TOO_LONG_BYTES => len_bytes,
+            _ => len_bytes.min(LONG_BYTES_MAX),
+        };
+        vec![7; len_bytes as usize]
     }
 
     fn unknown_length(&self) -> Endless {

@@ -2,7 +2,10 @@
 
 use crate::common;
 use crate::common::Child;
-use crate::server::{AllAsyncClient, AllClient, AllServer, ChainClient, Color, Point, Tree, other};
+use crate::server::{
+    AllAsyncClient, AllClient, AllServer, ChainClient, Color, LONG_BYTES_MAX, Point,
+    TOO_LONG_BYTES, Tree, other,
+};
 use handfast::Right;
 use handfast::error::{Gone, SendError};
 use handfast::service::{CallError, Malformed, Refusal, Unencodable};
@@ -100,9 +103,14 @@ fn values_of_every_kind_travel_both_ways() {
 #[test]
 fn long_values_travel_and_too_long_ones_say_so_and_harm_nothing() {
     let (mut server, all) = start("long");
-    let most = handfast::MESSAGE_BYTES_MAX;
-    // The length takes three bytes, the status one.
-    assert_eq!(all.long(most as u32 - 4).unwrap().len(), most - 4);
+    let most = handfast::LONG_BYTES_MAX;
+    for len_bytes in [
+        handfast::MESSAGE_BYTES_MAX as u32 - 4,
+        handfast::MESSAGE_BYTES_MAX as u32 - 3,
+        LONG_BYTES_MAX,
+    ] {
+        assert_eq!(all.long(len_bytes).unwrap().len(), len_bytes as usize);
+    }
     let why_of = |result: Result<Vec<u8>, CallError>| match result {
         Ok(bytes) => panic!("{} bytes came", bytes.len()),
         Err(CallError::Refused {
@@ -112,14 +120,16 @@ fn long_values_travel_and_too_long_ones_say_so_and_harm_nothing() {
         Err(CallError::Arguments { method, why }) => (method.name(), why),
         Err(other) => panic!("{other:?}"),
     };
-    for len_bytes in [most - 3, most * 100] {
-        let why = why_of(all.long(len_bytes as u32));
-        assert_eq!(why, ("long", Unencodable::TooLong));
+    assert_eq!(
+        why_of(all.long(TOO_LONG_BYTES)),
+        ("long", Unencodable::TooLong)
+    );
+    // Eight bytes before, four and one for the lengths.
+    for len_bytes in [handfast::MESSAGE_BYTES_MAX, most - 13] {
+        let bytes = vec![1; len_bytes];
+        assert!(all.bytes(&bytes, Vec::new()).unwrap() == bytes);
     }
-    // Eight bytes before, three and one for the lengths.
-    let bytes = vec![1; most - 12];
-    assert!(all.bytes(&bytes, Vec::new()).unwrap() == bytes);
-    for len_bytes in [most - 11, most, most * 2] {
+    for len_bytes in [most - 12, most, most * 2] {
         let why = why_of(all.bytes(&vec![1; len_bytes], Vec::new()));
         assert_eq!(why, ("bytes", Unencodable::TooLong));
     }

@@ -6,7 +6,7 @@ use super::{Poller, wake_for_room};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::process::Process;
-use crate::request::Request;
+use crate::request::{self, Request};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
@@ -100,7 +100,7 @@ impl Poller {
                 wake_for_room(&lane.link, lane.consumer.place());
             }
             return match mark {
-                Ok(Some(mark)) => Some(Request::mark(mark)),
+                Ok(Some(mark)) => Some(request::marked(mark)),
                 Ok(None) => {
                     self.looks.again = true;
                     None
