@@ -23,7 +23,7 @@ use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_layout::part::Part;
-use handfast_sys::clock;
+use handfast_sys::{clock, deadline};
 
 /// A request that was not forwarded, and why.
 #[derive(Debug)]
@@ -40,7 +40,8 @@ impl ReplyRight {
     /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
     /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which it
     /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
-    /// the process's strategy. More than 64 KiB go as in [`Request::reply`].
+    /// the process's strategy. More than 64 KiB go as in [`Request::reply`], which waits for no memory: [`RightError::Loans`] where the
+    /// peer has all of it still.
     ///
     /// # Errors
     /// As [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
@@ -83,7 +84,7 @@ impl ReplyRight {
         if bytes.len() > MESSAGE_BYTES_MAX {
             if let Err(error) = answer_long(slot, bytes, part) {
                 own.free();
-                return Err(SendError::Right(error));
+                return Err(error.into());
             }
         } else {
             let (units, count) = part.to_units();
@@ -111,6 +112,8 @@ impl ReplyRight {
 #[cold]
 fn answer_long(slot: &ReplySlot, bytes: &[u8], part: Part) -> Result<(), RightError> {
     let link = &slot.link;
+    // The blocks of the link have a lock.
+    let _shield = deadline::shield();
     let mut described = Described::new();
     let body = described.lay(link, bytes, Use::Reply)?;
     described.add(part);

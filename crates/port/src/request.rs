@@ -220,9 +220,11 @@ impl Request {
         self.received().is_call
     }
 
-    /// The longest reply that its caller's link takes, in bytes: 64 MiB from a process of the same user, 64 KiB from another user's; 0 if
-    /// it is no call.
+    /// The longest reply that may be given, in bytes: 64 MiB to a process of the same user, 64 KiB to another user's; 0 if it is no call.
+    /// Of a call that was passed on, to the process that its answer goes to next, which may have to pass the answer on to one that takes
+    /// less.
     #[must_use]
+    #[inline]
     pub fn reply_bytes_max(&self) -> usize {
         let reply = self.reply_right();
         reply.map_or(0, |reply| long::longest(&reply.link))

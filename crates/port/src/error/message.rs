@@ -7,7 +7,8 @@ use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX).
+    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX), or goes to another user or a domain and is longer than
+    /// [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX).
     #[error("{}", too_long(*.len_bytes))]
     TooLong {
         /// Its length.
@@ -91,8 +92,8 @@ pub enum ReceiveError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {
-    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX). The call ends as
-    /// [`Gone::Reply`].
+    /// The message is longer than [`LONG_BYTES_MAX`](handfast_layout::LONG_BYTES_MAX), or goes to another user and is longer than
+    /// [`MESSAGE_BYTES_MAX`](handfast_layout::MESSAGE_BYTES_MAX). The call ends as [`Gone::Reply`].
     #[error("{}", too_long(*.len_bytes))]
     TooLong {
         /// Its length.
@@ -114,8 +115,8 @@ pub enum ReplyError {
 
 fn too_long(len_bytes: usize) -> String {
     format!(
-        "the message is {len_bytes} bytes long and the limit is {LONG_BYTES_MAX}, and {MESSAGE_BYTES_MAX} between processes of two users, for \
-         domains and in turns; split it, or send it as memory"
+        "the message is {len_bytes} bytes long and the limit is {LONG_BYTES_MAX}, and {MESSAGE_BYTES_MAX} between processes of two users and for \
+         domains; split it, or send it as memory"
     )
 }
 

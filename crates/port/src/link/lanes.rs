@@ -298,6 +298,12 @@ impl Link {
         if own != 0 {
             return Some(u32::from(own) - 1);
         }
+        // Another thread may have got one since the look without the lock.
+        if introducer.is_some()
+            && let Some(lane) = self.map.given(receiver)
+        {
+            return Some(lane);
+        }
         // The last quarter is for receivers that have no lane at all.
         let shared = if thread == 0 { &row[..1] } else { &row[1..] };
         let mut lanes = shared.iter().map(|entry| entry.load(Ordering::Relaxed));

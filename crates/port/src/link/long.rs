@@ -47,9 +47,15 @@ pub(crate) enum NoBlock {
     Memory,
 }
 
-/// The longest message that goes by this link: both sides take the same for it.
+/// The longest message that goes by this link. Both sides take the same for it: the users are those of the handshake.
+#[inline]
 pub(crate) fn longest(link: &Link) -> usize {
-    match link.peer.uid == handfast_sys::process::uid() {
+    link.parts.longest
+}
+
+/// The longest message to a process of this user. A system call.
+pub(super) fn longest_to(uid: u32) -> usize {
+    match uid == handfast_sys::process::uid() {
         true => LONG_BYTES_MAX,
         false => MESSAGE_BYTES_MAX,
     }

@@ -1,7 +1,7 @@
 //! The parts of messages that are under way.
 
 use super::inbox::UnderWay;
-use super::long::Long;
+use super::long::{self, Long};
 use super::passing::Passing;
 use super::returns::Returns;
 use crate::arena::Out;
@@ -22,10 +22,12 @@ pub(crate) struct PartsUnderWay {
     pub(crate) lent: Mutex<Lent<Out>, rank::Lent>,
     /// Descriptors that go with messages, both ways.
     pub(crate) under_way: UnderWay,
+    /// The longest message, in bytes.
+    pub(super) longest: usize,
 }
 
 impl PartsUnderWay {
-    /// None yet; descriptors count against this user.
+    /// None yet; descriptors count against this user, the peer's.
     pub(super) fn new(users: &Arc<Users>, user: u32) -> Self {
         Self {
             passing: Passing::default(),
@@ -33,6 +35,7 @@ impl PartsUnderWay {
             long: Mutex::default(),
             lent: Mutex::default(),
             under_way: UnderWay::new(users, user),
+            longest: long::longest_to(user),
         }
     }
 }

@@ -12,8 +12,8 @@ pub struct Use {
     pub tail: u32,
 }
 
-/// Bytes of a right that waits to be given back, and of the messages that used it.
-const IDLE_BYTES: usize = 192;
+/// Bytes of a right that waits to be given back beside its place in the table: the messages that used it, and the list.
+const IDLE_BYTES: usize = 128;
 
 #[derive(Debug)]
 struct Held {
@@ -349,11 +349,11 @@ impl Imports {
         self.idle.len()
     }
 
-    /// At least the bytes that they take.
+    /// The bytes that they take.
     #[must_use]
     pub fn idle_bytes(&self) -> usize {
-        let idle = self.idle.len();
-        (idle * IDLE_BYTES).max(self.held.bytes_of(idle))
+        let places = self.idle.iter().map(|name| self.held.bytes_of(*name));
+        self.idle.len() * IDLE_BYTES + places.sum::<usize>()
     }
 
     /// How many of the peer's rights this process has.
