@@ -123,7 +123,7 @@
 //!
 //! Beyond [`SendRight::call`](crate::SendRight::call): some nanoseconds for values as in memory (two
 //! `u64`: `docs/decisions/0006-typed-services.md`), what serde needs for others. No system call and,
-//! once a thread has seen its longest message, no allocation but for the values and for rights.
+//! once a thread has seen its longest message up to 64 KiB, no allocation but for the values and for rights.
 //! A request has eight bytes before its arguments, a reply one behind its result; with at most 32
 //! and 39 bytes they travel in one cache line. Arguments and results end at 64 MiB
 //! ([`LONG_BYTES_MAX`](crate::LONG_BYTES_MAX)), and between two users, or where the service is in a domain, at 64 KiB

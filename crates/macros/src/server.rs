@@ -167,7 +167,7 @@ fn served_by_tasks(vis: &syn::Visibility, name: &Ident, methods: &[TokenStream])
             service: &(impl #name + ?::core::marker::Sized),
         ) -> ::core::result::Result<(), ::handfast::error::ReplyError> {
             use ::handfast::service::{Decoder, Encoder, begin, finish, unless_given_up};
-            let mut output = Encoder::of_reply();
+            let mut output = Encoder::of_reply(request.reply_bytes_max());
             let outcome = match begin(&mut request, Self::SERVICE) {
                 ::core::result::Result::Ok((number, rights)) => {
                     let mut input = Decoder::of_request(&request, rights);

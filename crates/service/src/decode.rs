@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_was_put_in_comes_out() {
-        let mut encoder = Encoder::default();
+        let mut encoder = Encoder::of_reply(1 << 10);
         encoder.put("note");
         encoder.put_fixed(&7u64);
         encoder.put_bytes(&[1, 2, 3]);

@@ -20,6 +20,8 @@ impl<T: TryFromBytes + IntoBytes + Immutable> Fixed for T {}
 #[derive(Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
+    /// The longest message.
+    max: usize,
     rights: Vec<Right>,
     /// Why the first value that could not be put in was not.
     failure: Option<Unencodable>,
@@ -27,7 +29,7 @@ pub struct Encoder {
 
 thread_local! {
     /// Used again: encoding does not allocate once a thread has seen its longest message, but for
-    /// rights. Taken out while it is in use.
+    /// rights, and for messages of more than 64 KiB. Taken out while it is in use.
     static ENCODER: Cell<Option<Box<Encoder>>> = const { Cell::new(None) };
 }
 
@@ -42,8 +44,7 @@ impl Encoder {
         if !encoder.rights.is_empty() {
             encoder.rights.clear();
         }
-        // Fixed-layout values are put in before their length is looked at.
-        if encoder.bytes.capacity() <= 2 * MESSAGE_BYTES_MAX {
+        if !encoder.is_large() {
             let _ = ENCODER.try_with(|known| known.set(Some(encoder)));
         }
         used
@@ -53,7 +54,7 @@ impl Encoder {
     #[inline]
     pub fn request<T>(method: &'static Method, use_it: impl FnOnce(&mut Self) -> T) -> T {
         Self::with(|request| {
-            request.start();
+            request.start(LONG_BYTES_MAX);
             request.put_fixed(&method.word());
             use_it(request)
         })
@@ -65,7 +66,7 @@ impl Encoder {
     /// [`CallError::Arguments`].
     #[inline]
     pub fn bytes(&self, method: &'static Method) -> Result<&[u8], CallError> {
-        match self.check(LONG_BYTES_MAX) {
+        match self.check() {
             Ok(()) => Ok(&self.bytes),
             Err(why) => Err(CallError::Arguments { method, why }),
         }
@@ -108,7 +109,7 @@ impl Encoder {
         &mut self,
         value: impl FnOnce(&mut postcard::Serializer<Limited<'_>>) -> postcard::Result<()>,
     ) {
-        let output = Limited(&mut self.bytes);
+        let output = Limited(&mut self.bytes, self.max);
         let mut serializer = postcard::Serializer { output };
         if let Err(error) = value(&mut serializer) {
             self.failed(error);
@@ -124,47 +125,43 @@ impl Encoder {
         self.failure.get_or_insert(why);
     }
 
-    /// Empties it.
+    /// Empties it, for a message of so many bytes at most.
     #[inline(always)]
-    pub(crate) fn start(&mut self) {
+    pub(crate) fn start(&mut self, max: usize) {
         self.bytes.clear();
+        self.max = max;
         self.failure = None;
         if !self.rights.is_empty() {
             self.rights.clear();
         }
     }
 
-    /// Makes it a reply that answers, if all values were put in. It may be as long as `longest` says, and as a message by a lane.
+    /// Makes it a reply that answers, if all values were put in.
     #[inline(always)]
-    pub(crate) fn finish_reply(
-        &mut self,
-        longest: impl FnOnce() -> usize,
-    ) -> Result<(), Unencodable> {
+    pub(crate) fn finish_reply(&mut self) -> Result<(), Unencodable> {
         self.bytes.push(ANSWERED);
-        match self.is_long() {
-            false => self.check(MESSAGE_BYTES_MAX),
-            true => self.check(longest()),
-        }
+        self.check()
     }
 
-    /// Whether it is too long for a lane.
+    /// Whether it has more memory than is kept for the next message.
     #[inline(always)]
-    pub(crate) fn is_long(&self) -> bool {
-        self.bytes.len() > MESSAGE_BYTES_MAX
+    pub(crate) const fn is_large(&self) -> bool {
+        // Fixed-layout values are put in before their length is looked at.
+        self.bytes.capacity() > 2 * MESSAGE_BYTES_MAX
     }
 
-    /// One for a reply, not of the thread's.
+    /// One for a reply of so many bytes at most, not of the thread's.
     #[must_use]
-    pub fn of_reply() -> Self {
+    pub fn of_reply(max: usize) -> Self {
         let mut reply = Self::default();
-        reply.start();
+        reply.start(max);
         reply
     }
 
-    /// A reply: what was put in, or why there is nothing. As [`Self::finish_reply`].
+    /// A reply: what was put in, or why there is nothing.
     #[inline]
-    pub(crate) fn end(&mut self, outcome: Result<(), Refusal>, longest: impl FnOnce() -> usize) {
-        let outcome = outcome.and_then(|()| self.finish_reply(longest).map_err(Refusal::Result));
+    pub(crate) fn end(&mut self, outcome: Result<(), Refusal>) {
+        let outcome = outcome.and_then(|()| self.finish_reply().map_err(Refusal::Result));
         if let Err(why) = outcome {
             self.refuse(why);
         }
@@ -177,12 +174,12 @@ impl Encoder {
         why.write(&mut self.bytes);
     }
 
-    /// Whether all values were put in, and are no longer than `max`.
+    /// Whether all values were put in.
     #[inline(always)]
-    pub(crate) fn check(&self, max: usize) -> Result<(), Unencodable> {
+    pub(crate) fn check(&self) -> Result<(), Unencodable> {
         match self.failure {
             Some(why) => Err(why),
-            None if self.bytes.len() > max => Err(Unencodable::TooLong),
+            None if self.bytes.len() > self.max => Err(Unencodable::TooLong),
             None => Ok(()),
         }
     }
@@ -243,14 +240,14 @@ impl<const N: usize> FixedRequest<N> {
 }
 
 /// Takes no more than a message can hold, so that a value of any size ends here.
-struct Limited<'a>(&'a mut Vec<u8>);
+struct Limited<'a>(&'a mut Vec<u8>, usize);
 
 impl Flavor for Limited<'_> {
     type Output = ();
 
     #[inline]
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
-        if self.0.len() >= LONG_BYTES_MAX {
+        if self.0.len() >= self.1 {
             return Err(postcard::Error::SerializeBufferFull);
         }
         self.0.push(byte);
@@ -259,7 +256,7 @@ impl Flavor for Limited<'_> {
 
     #[inline]
     fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
-        if bytes.len() > LONG_BYTES_MAX.saturating_sub(self.0.len()) {
+        if bytes.len() > self.1.saturating_sub(self.0.len()) {
             return Err(postcard::Error::SerializeBufferFull);
         }
         self.0.extend_from_slice(bytes);
@@ -277,29 +274,19 @@ mod tests {
 
     #[test]
     fn a_value_that_is_too_long_ends_at_the_limit_of_a_message() {
-        let check = |encoder: &Encoder| encoder.check(LONG_BYTES_MAX);
-        let mut encoder = Encoder::default();
-        encoder.put(&vec![7u16; LONG_BYTES_MAX]);
-        assert_eq!(check(&encoder), Err(Unencodable::TooLong));
-        assert!(encoder.reply().len() <= LONG_BYTES_MAX);
-        encoder.start();
-        assert_eq!(check(&encoder), Ok(()));
-        encoder.put_bytes(&vec![0; LONG_BYTES_MAX]);
-        assert_eq!(check(&encoder), Err(Unencodable::TooLong));
-    }
-
-    #[test]
-    fn a_reply_is_as_long_as_its_caller_takes() {
-        let mut encoder = Encoder::default();
-        let mut finish = |len_bytes: usize, longest: usize| {
-            encoder.start();
-            encoder.bytes.resize(len_bytes, 0);
-            encoder.finish_reply(|| longest)
-        };
-        let most = MESSAGE_BYTES_MAX;
-        assert_eq!(finish(most - 1, 0), Ok(()));
-        assert_eq!(finish(most, most), Err(Unencodable::TooLong));
-        assert_eq!(finish(most, most + 1), Ok(()));
-        assert_eq!(finish(most + 1, most + 1), Err(Unencodable::TooLong));
+        for max in [MESSAGE_BYTES_MAX, LONG_BYTES_MAX] {
+            let mut encoder = Encoder::of_reply(max);
+            encoder.put(&vec![7u16; max]);
+            assert_eq!(encoder.check(), Err(Unencodable::TooLong));
+            assert!(encoder.reply().len() <= max);
+            encoder.start(max);
+            assert_eq!(encoder.check(), Ok(()));
+            encoder.put_bytes(&vec![0; max]);
+            assert_eq!(encoder.check(), Err(Unencodable::TooLong));
+            encoder.start(max);
+            encoder.bytes.resize(max, 0);
+            assert_eq!(encoder.check(), Ok(()));
+            assert_eq!(encoder.finish_reply(), Err(Unencodable::TooLong));
+        }
     }
 }

@@ -13,7 +13,7 @@ use handfast_port::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 pub enum CallError {
     /// The request was not sent, or has no reply: as [`SendRight::call`](handfast_port::SendRight::call).
     /// [`Gone::Reply`](handfast_port::error::Gone::Reply) when the method panicked, or returned a
-    /// right that cannot be sent.
+    /// right that cannot be sent, or more than 64 KiB while earlier replies take all memory for them.
     #[error(transparent)]
     Send(SendError),
     /// The arguments do not make a message. Nothing was sent.

@@ -119,10 +119,13 @@ pub const fn fingerprint(signatures: &str, sizes: &[usize]) -> u64 {
     }
     let mut at = 0;
     while at < sizes.len() {
-        // A message ends long before a size needs more than three bytes.
         hash = mix(hash, sizes[at] as u8);
         hash = mix(hash, (sizes[at] >> 8) as u8);
         hash = mix(hash, (sizes[at] >> 16) as u8);
+        // Of sizes from 16 MiB alone: the fingerprints of others are as they were when no message was that long.
+        if sizes[at] >> 24 != 0 {
+            hash = mix(hash, (sizes[at] >> 24) as u8);
+        }
         at += 1;
     }
     (hash ^ hash >> 48) & (u64::MAX >> NUMBER_BITS)

@@ -37,15 +37,14 @@ pub fn serve(
             // A message that is held keeps its link's memory.
             drop(request);
             port.receive()?
-        } else if reply.has_rights() {
+        } else if reply.has_rights() || reply.is_large() {
             // The caller hears of a right that cannot be sent as of a dropped call.
             let rights = reply.take_rights();
             let _ = request.reply_with(reply.reply(), rights);
-            port.receive()?
-        } else if reply.is_long() {
-            let _ = request.reply(reply.reply());
-            // Its memory would be kept until the next request.
-            reply = Encoder::default();
+            if reply.is_large() {
+                // Its memory would be kept while this waits.
+                reply = Encoder::default();
+            }
             port.receive()?
         } else {
             port.reply_and_receive(request, reply.reply())?
@@ -114,14 +113,14 @@ fn answer(
     if request.notice().is_some() {
         return;
     }
-    reply.start();
+    reply.start(request.reply_bytes_max());
     let outcome = begin(request, service).and_then(|(number, rights)| {
         let _within = Within::new(request);
         Decoder::read(values(request.bytes()), rights, |input| {
             run(number, input, reply)
         })
     });
-    reply.end(outcome, || request.reply_bytes_max());
+    reply.end(outcome);
 }
 
 /// The number of the method that a request is for, and the rights for it.
@@ -162,7 +161,7 @@ pub fn serve_message<T>(
     then: impl FnOnce(&[u8], Vec<Right>) -> T,
 ) -> T {
     Encoder::with(|reply| {
-        reply.start();
+        reply.start(MESSAGE_BYTES_MAX);
         let outcome = method_for(service, bytes, is_call).and_then(|(number, method)| {
             let rights = match method.has_rights() {
                 true => rights,
@@ -170,7 +169,7 @@ pub fn serve_message<T>(
             };
             Decoder::read(values(bytes), rights, |input| run(number, input, reply))
         });
-        reply.end(outcome, || MESSAGE_BYTES_MAX);
+        reply.end(outcome);
         let rights = match reply.has_rights() {
             true => reply.take_rights(),
             false => Vec::new(),
@@ -188,7 +187,7 @@ pub fn finish(
     outcome: Result<(), Refusal>,
     reply: &mut Encoder,
 ) -> Result<(), ReplyError> {
-    reply.end(outcome, || request.reply_bytes_max());
+    reply.end(outcome);
     send(request, reply)
 }
 
