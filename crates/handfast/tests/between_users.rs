@@ -134,14 +134,22 @@ fn peers() -> Vec<u32> {
     users
 }
 
-#[test]
-fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
+/// Whether processes of several users can be started, which all find the names.
+fn are_several_users() -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be three users");
-        return;
+        println!("skipped: only root can be several users");
+        return false;
     }
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(common::directory(), open).unwrap();
+    true
+}
+
+#[test]
+fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
+    if !are_several_users() {
+        return;
+    }
     let names = [common::name("replier"), common::name("forwarder")];
     let mut replier = common::start("replier", &[&REPLIER.to_string(), &names[0]]);
     replier.expect("ready");
@@ -165,12 +173,9 @@ fn calls_that_are_passed_on_and_rights_of_third_processes_work_between_users() {
 
 #[test]
 fn typed_values_that_are_too_long_between_users_are_refused() {
-    if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be two users");
+    if !are_several_users() {
         return;
     }
-    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
-    std::fs::set_permissions(common::directory(), open).unwrap();
     let name = common::name("lengths");
     let mut server = common::start("server", &[&REPLIER.to_string(), &name]);
     server.expect("ready");

@@ -61,9 +61,7 @@ impl ReplyRight {
     fn call_by(self, bytes: &[u8], deadline_ns: Option<u64>) -> Result<Message, SendError> {
         let slot = self.slot();
         let link = slot.link.clone();
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            long::check(&link, bytes.len())?;
-        }
+        long::check(&link, bytes.len())?;
         let process = link.process.clone();
         if link.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));

@@ -289,4 +289,17 @@ mod tests {
             assert_eq!(encoder.finish_reply(), Err(Unencodable::TooLong));
         }
     }
+
+    /// Which a server gives up before it waits: a refusal has few bytes in much memory.
+    #[test]
+    fn the_memory_of_a_long_reply_that_is_refused_is_large() {
+        let mut reply = Encoder::of_reply(LONG_BYTES_MAX);
+        reply.put_bytes(&vec![0; 60_000]);
+        reply.end(Ok(()));
+        assert!(!reply.is_large());
+        reply.start(LONG_BYTES_MAX);
+        reply.put_bytes(&vec![0; 1 << 20]);
+        reply.end(Err(Refusal::Method));
+        assert!(reply.is_large() && reply.reply().len() < 10);
+    }
 }

@@ -101,9 +101,7 @@ fn answer(reply: &ReplySlot, bytes: &[u8]) -> Result<(), ReplyError> {
 #[cold]
 fn answer_loaded(reply: &ReplySlot, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
     let link = &reply.link;
-    if bytes.len() > MESSAGE_BYTES_MAX
-        && let Err(SendError::TooLong { len_bytes }) = long::check(link, bytes.len())
-    {
+    if let Err(SendError::TooLong { len_bytes }) = long::check(link, bytes.len()) {
         return Err(ReplyError::TooLong { len_bytes });
     }
     if link.is_over() {

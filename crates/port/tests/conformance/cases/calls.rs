@@ -2,7 +2,7 @@
 
 use super::api::error::{Gone, ReceiveError, ReplyError, SendError};
 use super::api::{Batch, Event, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Node, Options, ReceiveRight};
-use super::{
+use super::sides::{
     Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
 };
 use core::time::Duration;

@@ -4,21 +4,12 @@
 //! so a side waits by ports and rights alone, and uses nothing but the public interface.
 
 use super::api;
-use api::{Node, OwnRight, ReceiveRight, Request, Right, SendRight};
-use core::time::Duration;
+pub(crate) use sides::Case;
 
 mod calls;
 mod ends;
 mod rights;
-
-/// One promise.
-#[derive(Clone, Copy)]
-pub(crate) struct Case {
-    pub(crate) name: &'static str,
-    /// Serves the port that the client has a right to.
-    pub(crate) serve: fn(&Node, ReceiveRight),
-    pub(crate) call: fn(&Node, SendRight),
-}
+mod sides;
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
@@ -26,77 +17,4 @@ pub(crate) fn all() -> impl Iterator<Item = Case> {
         .into_iter()
         .flatten()
         .copied()
-}
-
-/// Longer than anything takes that comes at all.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The next call or message.
-fn next(port: &ReceiveRight) -> Request {
-    let request = port.receive_timeout(PATIENCE).unwrap();
-    assert_eq!(request.notice(), None);
-    request
-}
-
-/// The next one, which says this.
-fn expect(port: &ReceiveRight, bytes: &[u8]) -> Request {
-    let request = next(port);
-    assert_eq!(
-        String::from_utf8_lossy(request.bytes()),
-        String::from_utf8_lossy(bytes)
-    );
-    request
-}
-
-/// Answers calls with their own bytes, up to and with the one that says this.
-fn echo_until(port: &ReceiveRight, end: &[u8]) {
-    loop {
-        let request = next(port);
-        let bytes = request.bytes().to_vec();
-        if request.is_call() {
-            request.reply(&bytes).unwrap();
-        }
-        if bytes == end {
-            return;
-        }
-    }
-}
-
-/// A call that is answered so.
-fn call(right: &SendRight, bytes: &[u8], answer: &[u8]) {
-    let reply = right.call_timeout(bytes, PATIENCE).unwrap();
-    assert_eq!(&*reply, answer);
-}
-
-/// To send by a right that has come: in the process of its port that is one of the process's own.
-fn sender(right: Right) -> SendRight {
-    match right {
-        Right::Send(right) => right,
-        Right::Own(own) => own.connect().unwrap(),
-        other => panic!("{other:?}"),
-    }
-}
-
-/// The only right of a request.
-fn right_of(request: &mut Request) -> Right {
-    let mut rights = request.take_rights();
-    assert_eq!(rights.len(), 1);
-    rights.remove(0)
-}
-
-/// Gives the client, which asks by [`other_of`], a right to another port of the server.
-fn give(port: &ReceiveRight, other: &ReceiveRight, badge: u64) {
-    let request = expect(port, b"give");
-    request.reply_with(b"", own(&other.mint(badge))).unwrap();
-}
-
-/// See [`give`].
-fn other_of(right: &SendRight) -> SendRight {
-    let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-    sender(given.take_rights().remove(0))
-}
-
-/// A right of this process's own, as something to send.
-fn own(right: &OwnRight) -> [Right; 1] {
-    [right.clone().into()]
 }

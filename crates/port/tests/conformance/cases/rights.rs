@@ -2,7 +2,7 @@
 
 use super::api::error::{Gone, SendError};
 use super::api::{Arena, Identity, Memory, Right};
-use super::{
+use super::sides::{
     Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
 };
 
