@@ -2,7 +2,8 @@
 //! its reply right has gone since.
 
 use crate::adopt::{adopt, adopt_rest};
-use crate::elsewhere::{Elsewhere, HOPES};
+use crate::announced::Announced;
+use crate::elsewhere::HOPES;
 use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::giving_up::{self, Watch, given_up};
 use crate::guest;
@@ -20,7 +21,7 @@ use handfast_layout::link::{FAILED, Kind, REPLIES};
 use handfast_proto::paths::{PATHS_MAX, Source};
 use handfast_ring::Fault;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
-use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter, word};
+use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter};
 use std::sync::Arc;
 
 /// Where the outcome of a call, or of something like it, is to come.
@@ -263,9 +264,7 @@ impl Awaited {
             let ended = if self.is_answered() || core::mem::take(&mut is_elsewhere) {
                 Ended::Ready
             } else {
-                waiter
-                    .wait(&mut Looking(self, process), deadline_ns, false)
-                    .0
+                waiter.wait(&mut Looking(self), deadline_ns, false).0
             };
             // Acquire: pairs with the addition in `disturb`. Before the looks at what it was.
             self.trouble = self.link().trouble.load(Ordering::Acquire);
@@ -316,7 +315,7 @@ pub(crate) fn why_dropped(word: u32) -> SendError {
 }
 
 /// The slot to wait at: a return slot, or a reply slot of a call that is followed.
-struct Looking<'a>(&'a Awaited, &'a Process);
+struct Looking<'a>(&'a Awaited);
 
 impl Place for Looking<'_> {
     #[inline]
@@ -327,37 +326,17 @@ impl Place for Looking<'_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let (link, slot) = (self.0.link(), self.0.slot());
-        // AcqRel: the keeper looks after this thread while it is not zero.
-        link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
-        link.returns().sleeps(slot.wait());
-        self.1.watch_sleepers();
-        let notified = crate::arrivals::epoch();
-        let how = match how {
-            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
-            // Without a handler no signal would end the sleep.
-            Sleep::Notify | Sleep::Block => word::ASLEEP,
-        };
-        let elsewhere = match how {
-            word::ASLEEP if self.0.hopes.get() > 0 => Elsewhere::of(link, self.0.index),
-            _ => Elsewhere::nowhere(),
-        };
-        elsewhere.announce((link, slot));
-        // A peer that answers here fences before it looks at the word.
-        word::announce(&link.region, slot.wait(), how);
+        let awaited = self.0;
+        let (link, slot) = (awaited.link(), awaited.slot());
+        let announced = Announced::new(link, awaited.index, how, awaited.hopes.get() > 0);
         let start_ns = start.map(Start::now_ns);
         if self.look() {
-        } else if elsewhere.is_answered(self.0.generation) {
-            self.0.hopes.set(self.0.hopes.get() - 1);
-        } else if how == word::ASLEEP {
-            elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
+        } else if announced.is_elsewhere(awaited.generation) {
+            awaited.hopes.set(awaited.hopes.get() - 1);
         } else {
-            let _ = crate::arrivals::wait(notified, deadline_ns);
+            announced.park(deadline_ns);
         }
-        word::withdraw(&link.region, slot.wait());
-        elsewhere.withdraw();
-        link.returns().wakes(slot.wait());
-        link.waiters.parked.of(0).fetch_sub(1, Ordering::AcqRel);
+        announced.withdraw();
         let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
         Parked {
             ready: self.look(),

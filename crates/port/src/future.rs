@@ -67,6 +67,22 @@ impl At {
             },
         }
     }
+
+    /// Enters a task that waits for the outcome of `call`, and announces that. The caller looks once more: no ring comes for an answer
+    /// before the announcement.
+    pub(crate) fn at_reply(call: &Call<'_>, waker: &Waker) -> Self {
+        let (link, slot, generation) = call.place();
+        let right = call.right();
+        let at = Self::enter(right, link, What::Reply(slot, generation), waker);
+        word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
+        if !bell::fence_for_sleep(right.link().bells(), right.receiver()) {
+            // Then no peer may ring; the keeper looks.
+            right
+                .process()
+                .schedule_in(Timer::Sleepers, UNFENCED_LOOK_NS);
+        }
+        at
+    }
 }
 
 impl Drop for At {
@@ -213,34 +229,19 @@ impl Reply<'_> {
 
     /// Has the task woken when what it waits for may be there.
     fn park(&mut self, waker: &Waker) {
-        let (right, link, place) = match &self.state {
-            State::Sent(call) => {
-                let (link, slot, generation) = call.place();
-                (call.right(), link.clone(), Some((slot, generation)))
-            }
-            _ => {
-                // The right by which it would go now: its port may have moved.
-                let right = self.right.best();
-                (right, right.link().clone(), None)
-            }
-        };
-        let what = place.map_or(What::Room, |(slot, generation)| {
-            What::Reply(slot, generation)
-        });
-        self.at = Some(At::enter(right, &link, what, waker));
-        let is_long = |state: &State<'_>| matches!(state, State::Waiting(bytes, _) if bytes.len() > MESSAGE_BYTES_MAX);
-        // For a lane, or perhaps for a block.
-        if place.is_none() && (link.map.known(right.receiver()).is_none() || is_long(&self.state)) {
-            right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
+        if let State::Sent(call) = &self.state {
+            self.at = Some(At::at_reply(call, waker));
+            return;
         }
-        if let Some((slot, _)) = place {
-            word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
-            if !bell::fence_for_sleep(right.link().bells(), right.receiver()) {
-                // Then no peer may ring; the keeper looks.
-                right
-                    .process()
-                    .schedule_in(Timer::Sleepers, UNFENCED_LOOK_NS);
-            }
+        // The right by which it would go now: its port may have moved.
+        let right = self.right.best();
+        let link = right.link();
+        self.at = Some(At::enter(right, link, What::Room, waker));
+        let is_long =
+            matches!(&self.state, State::Waiting(bytes, _) if bytes.len() > MESSAGE_BYTES_MAX);
+        // For a lane, or perhaps for a block.
+        if link.map.known(right.receiver()).is_none() || is_long {
+            right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
         }
     }
 }

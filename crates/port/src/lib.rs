@@ -19,6 +19,7 @@ mod guest;
 
 mod adopt;
 mod again;
+mod announced;
 mod arena;
 mod arrivals;
 mod arriving;
@@ -84,6 +85,7 @@ pub mod error;
 mod global;
 mod inspect;
 mod keeper;
+mod kept;
 mod knock;
 mod left_lanes;
 mod lifecycle;

@@ -1,6 +1,8 @@
-//! Wait sets: several ports and ordinary descriptors, waited on in one call.
+//! Wait sets: ports, calls in flight, timers and ordinary descriptors, waited on in one call.
 
-use crate::error::{Misuse, ReceiveError, Resource, SetError};
+use crate::call::Call;
+use crate::error::{Misuse, ReceiveError, SetError};
+use crate::kept::Kept;
 use crate::lifecycle;
 use crate::options::Options;
 use crate::polling;
@@ -9,106 +11,107 @@ use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use core::time::Duration;
+use descriptors::Descriptors;
+pub use event::{Event, Readiness, Token};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
-use handfast_sys::poll::{Flag, Interest, Poll, Trigger};
-use handfast_sys::{AsFd, OwnedFd, clock};
+use handfast_sys::poll::Interest;
+use handfast_sys::{AsFd, clock};
 use handfast_wait::{Ended, Strategy, Waiter};
 use sleep::Waiting;
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+mod descriptors;
+mod event;
 mod sleep;
 
-/// Ports and descriptors that one thread waits on together, by one strategy.
+/// Ports, calls in flight, timers and descriptors that one thread waits on together, by one strategy: "any of several flags" of
+/// paper 002, one's own replies among them.
 ///
 /// While everything is busy a message costs about as much as at a single port, and descriptors are looked at
 /// every 128 looks at the ports, or with the first message served later than a millisecond after the last time.
-/// A set of ports alone sleeps as a port does and is woken by one system call of the sender; with a descriptor
-/// in it, a sender's wake-up goes through this process's control thread, which costs a second switch.
+/// A set without descriptors sleeps as a port or a caller does, in one system call, and is woken by one of the sender, or of the
+/// server that answers; with a descriptor in it, their wake-ups go through this process's control thread, which costs a second switch.
 ///
-/// A peer's death is no event: its sent messages are received, and its calls need no reply. For ports of
+/// ```no_run
+/// use handfast_port::{Event, WaitSet};
+/// use std::time::{Duration, Instant};
+///
+/// let stores = [handfast_port::connect("store-1")?, handfast_port::connect("store-2")?];
+/// let mut set = WaitSet::new()?;
+/// let calls = [
+///     set.add_call(stores[0].try_call(b"get")?),
+///     set.add_call(stores[1].try_call(b"get")?),
+/// ];
+/// set.add_timer(Instant::now() + Duration::from_secs(1));
+/// match set.receive()? {
+///     Event::Reply(token, reply) => println!("store {} said {:?}", 1 + usize::from(token == calls[1]), reply?),
+///     _ => println!("neither has answered within a second"),
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// A peer's death is no event of its port: its sent messages are received, and its calls need no reply. A call in the set ends then, as
+/// [`Call::wait`] says. For ports of
 /// others, [`SendRight::notify_death`](crate::SendRight::notify_death) reports a death by a notice at a port of
 /// the set.
 ///
-/// Ports are served in turn, and so are ready descriptors, so a busy one delays another by one message or
-/// event; neither kind keeps the other waiting.
+/// Ports are served in turn, and so are ready descriptors; calls as they were added. A busy member delays another by one message or
+/// event, and no kind keeps the others waiting.
 pub struct WaitSet {
     process: Arc<Process>,
     members: Vec<Member>,
     /// Tokens of the ports, in the order in which they are looked at.
     ports: Vec<Token>,
-    descriptors: u32,
+    /// Tokens of the calls, in the order in which they were added.
+    calls: Vec<Token>,
+    /// When each timer ends.
+    timers: BTreeSet<(u64, Token)>,
+    descriptors: Descriptors,
     /// Place in `ports` at which the next look starts.
     next: usize,
     looks: u32,
-    /// When the descriptors were last looked at, by [`clock::ticks_ns`].
-    asked_ns: u64,
-    /// Events so far of descriptors.
-    turns: u64,
-    /// The last event.
-    last: Last,
+    /// The kind of the last event, if the last look found one.
+    last: Option<Turn>,
     /// The result of the last look.
     found: Option<Event>,
-    /// Descriptors that were ready when last asked.
-    ready: VecDeque<Event>,
-    poll: Poll,
-    /// Raised by the keeper when a peer rings through a socket, or a list has changed.
-    flag: Arc<Flag>,
     waiter: Option<Box<Waiter>>,
-}
-
-/// Names a member of one set. Used again for another member once its own has been removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Token(u32);
-
-/// An event: a message at a port, or a ready descriptor.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A message for the port with this token.
-    Message(Token, Request),
-    /// The descriptor with this token is ready; it is reported again as long as it is.
-    Descriptor(Token, Readiness),
-}
-
-/// The operations a descriptor is ready for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Readiness {
-    /// Something can be read, or a connection accepted.
-    pub readable: bool,
-    /// Something can be written.
-    pub writable: bool,
-    /// The other end has gone, or the descriptor has failed.
-    pub hung_up: bool,
 }
 
 enum Member {
     Free,
     Port(ReceiveRight),
-    /// And the number of its last event.
-    Descriptor(OwnedFd, u64),
+    Descriptor,
+    Call(Box<Kept>),
+    /// And when it ends.
+    Timer(u64),
 }
 
-/// The member a set served last.
+/// The kind of an event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Last {
-    Nothing,
-    Message,
+enum Turn {
     Descriptor,
+    Message,
+    Reply,
+    Timer,
 }
+
+/// The order in which kinds have their turns, twice.
+const TURNS: [Turn; 8] = {
+    use Turn::{Descriptor, Message, Reply, Timer};
+    [
+        Descriptor, Message, Reply, Timer, Descriptor, Message, Reply, Timer,
+    ]
+};
 
 /// Looks at the ports between two at the descriptors, which cost a system call.
 const LOOKS_PER_POLL: u32 = 128;
-/// The longest between two looks at the descriptors, besides the serving of one message.
-const POLL_EVERY_NS: u64 = 1_000_000;
 /// Looks before the strategy is asked, as a port makes them.
 const FIRST_LOOKS: u32 = 64;
 /// Words the kernel waits on at once; past it a set sleeps in its descriptors.
 const WORDS_MAX: usize = 128;
-/// Token of the flag in the set of descriptors.
-const FLAG: u64 = u64::MAX;
 
 impl WaitSet {
     /// An empty set with default options.
@@ -131,27 +134,20 @@ impl WaitSet {
     /// For ports of this node.
     pub(crate) fn of(process: Arc<Process>, options: Options) -> Result<Self, SetError> {
         process.check()?;
-        let os = |call| move |errno| Resource::of(call, errno);
-        let poll = Poll::new().map_err(os("epoll_create1"))?;
-        let flag = Arc::new(Flag::new().map_err(os("eventfd"))?);
-        poll.add(&*flag, FLAG, Trigger::Level)
-            .map_err(os("epoll_ctl"))?;
-        process.add_set(&flag);
+        let descriptors = Descriptors::new()?;
+        process.add_set(descriptors.flag());
         let (strategy, cap) = process.configuration.resolve(options);
         Ok(Self {
             process,
             members: Vec::new(),
             ports: Vec::new(),
-            descriptors: 0,
+            calls: Vec::new(),
+            timers: BTreeSet::new(),
+            descriptors,
             next: 0,
             looks: 0,
-            asked_ns: 0,
-            turns: 0,
-            last: Last::Nothing,
+            last: None,
             found: None,
-            ready: VecDeque::new(),
-            poll,
-            flag,
             waiter: Some(Box::new(Waiter::new(strategy, cap))),
         })
     }
@@ -188,19 +184,39 @@ impl WaitSet {
         descriptor: impl AsFd,
         interest: Interest,
     ) -> Result<Token, SetError> {
-        let own =
-            handfast_sys::duplicate(descriptor).map_err(|errno| Resource::of("dup", errno))?;
         let token = self.free_token();
-        self.poll
-            .add_for(&own, token.0.into(), Trigger::Level, interest)
-            .map_err(|errno| Resource::of("epoll_ctl", errno))?;
-        self.members[token.0 as usize] = Member::Descriptor(own, 0);
-        self.descriptors += 1;
+        self.descriptors.add(token, descriptor, interest)?;
+        self.members[token.0 as usize] = Member::Descriptor;
         Ok(token)
     }
 
+    /// Adds a call in flight, whose end is an [`Event::Reply`]. The set keeps a clone of the right it was made by. No system call.
+    ///
+    /// # Panics
+    /// If the call was made by a right of another [node](crate::Node) than the set's.
+    pub fn add_call(&mut self, call: Call<'_>) -> Token {
+        assert!(
+            Arc::ptr_eq(call.right().process(), &self.process),
+            "a call of another node: make the set by that node (Node::wait_set)"
+        );
+        let token = self.free_token();
+        self.members[token.0 as usize] = Member::Call(Box::new(Kept::new(call)));
+        self.calls.push(token);
+        token
+    }
+
+    /// Adds a timer, whose end at `at` is an [`Event::Timer`], once. No system call; but with a timer in it, the set reads the clock with
+    /// each look, some 20 ns.
+    pub fn add_timer(&mut self, at: Instant) -> Token {
+        let token = self.free_token();
+        let at_ns = clock::instant_ns(at);
+        self.members[token.0 as usize] = Member::Timer(at_ns);
+        self.timers.insert((at_ns, token));
+        token
+    }
+
     /// Removes a member. Returns the port, if it was one; messages queued for the port wait there. One system call
-    /// for a descriptor, and its close.
+    /// for a descriptor, and its close. A call is given up, as one that is dropped; a token whose event has come is no member's.
     pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
         let member = self.members.get_mut(token.0 as usize)?;
         match core::mem::replace(member, Member::Free) {
@@ -212,17 +228,22 @@ impl WaitSet {
                 waits::call_takers(&port.port().at);
                 Some(port)
             }
-            Member::Descriptor(descriptor, _) => {
-                self.poll.remove(&descriptor);
-                self.descriptors -= 1;
-                self.ready.retain(|event| event.token() != token);
+            Member::Descriptor => {
+                self.descriptors.remove(token);
+                None
+            }
+            Member::Call(_) => {
+                self.calls.retain(|of| *of != token);
+                None
+            }
+            Member::Timer(at_ns) => {
+                self.timers.remove(&(at_ns, token));
                 None
             }
         }
     }
 
-    /// Waits for the next message or ready descriptor by the set's strategy. An empty set waits
-    /// for ever.
+    /// Waits for the next event by the set's strategy. An empty set waits for ever.
     ///
     /// # Errors
     /// As [`ReceiveRight::receive`].
@@ -252,8 +273,8 @@ impl WaitSet {
     /// [`ReceiveError::Empty`] when nothing is.
     pub fn try_receive(&mut self) -> Result<Event, ReceiveError> {
         self.check()?;
-        if self.descriptors > 0 {
-            self.ask_descriptors(Some(0));
+        if !self.descriptors.is_empty() {
+            self.descriptors.ask(Some(0));
         }
         for token in &self.ports {
             if let Member::Port(port) = &self.members[token.0 as usize] {
@@ -317,40 +338,76 @@ impl WaitSet {
             // Only missing while a wait is under way.
             let fresh = || Box::new(Waiter::new(Strategy::default(), None));
             let mut waiter = self.waiter.take().unwrap_or_else(fresh);
-            let (ended, _) = waiter.wait(&mut Waiting(self), deadline_ns, false);
+            let timer_ns = self.timers.first().map(|(at_ns, _)| *at_ns);
+            let until_ns = deadline_ns.into_iter().chain(timer_ns).min();
+            let (ended, _) = waiter.wait(&mut Waiting(self), until_ns, false);
             self.waiter = Some(waiter);
             if let Some(event) = self.found.take() {
                 return Ok(event);
             }
             self.process.check()?;
-            if ended == Ended::TimedOut {
+            // Not for a timer, which the next look finds.
+            if ended == Ended::TimedOut && until_ns == deadline_ns {
                 return Err(ReceiveError::TimedOut);
             }
         }
     }
 
-    /// Looks at every port once, in turn, and now and then at the descriptors.
+    /// Looks at every port and call once, in turn, and now and then at the descriptors.
     fn sweep(&mut self) -> Option<Event> {
-        if self.descriptors == 0 {
+        if self.descriptors.is_empty() && self.calls.is_empty() && self.timers.is_empty() {
             return self.sweep_ports();
         }
         self.looks = self.looks.wrapping_add(1);
-        // Looks that find nothing are many and soon over; only those between messages are timed.
-        let is_late = || clock::ticks_ns().saturating_sub(self.asked_ns) > POLL_EVERY_NS;
-        if self.looks.is_multiple_of(LOOKS_PER_POLL) || self.last == Last::Message && is_late() {
-            self.ask_descriptors(Some(0));
+        if !self.descriptors.is_empty() {
+            // Looks that find nothing are many and soon over; only those between messages are timed.
+            let is_between = self.last.is_some_and(|turn| turn != Turn::Descriptor);
+            if self.looks.is_multiple_of(LOOKS_PER_POLL) || is_between && self.descriptors.is_late()
+            {
+                self.descriptors.ask(Some(0));
+            }
         }
-        let event = if self.last == Last::Descriptor {
-            self.sweep_ports().or_else(|| self.next_ready())
-        } else {
-            self.next_ready().or_else(|| self.sweep_ports())
-        };
-        self.last = match event {
-            None => Last::Nothing,
-            Some(Event::Message(..)) => Last::Message,
-            Some(Event::Descriptor(..)) => Last::Descriptor,
-        };
-        event
+        // The kind of the last event comes last.
+        let first = self.last.map_or(0, |last| last as usize + 1);
+        for turn in &TURNS[first..first + 4] {
+            let event = match turn {
+                Turn::Descriptor => self.descriptors.next(),
+                Turn::Message => self.sweep_ports(),
+                Turn::Reply => self.sweep_calls(),
+                Turn::Timer => self.next_timer(),
+            };
+            if event.is_some() {
+                self.last = Some(*turn);
+                return event;
+            }
+        }
+        self.last = None;
+        None
+    }
+
+    fn sweep_calls(&mut self) -> Option<Event> {
+        for place in 0..self.calls.len() {
+            let token = self.calls[place];
+            let member = &mut self.members[token.0 as usize];
+            if let Member::Call(call) = member
+                && let Some(outcome) = call.look()
+            {
+                *member = Member::Free;
+                self.calls.remove(place);
+                return Some(Event::Reply(token, outcome));
+            }
+        }
+        None
+    }
+
+    fn next_timer(&mut self) -> Option<Event> {
+        let (at_ns, token) = *self.timers.first()?;
+        if clock::now_ns() < at_ns {
+            return None;
+        }
+        self.timers.pop_first();
+        self.members[token.0 as usize] = Member::Free;
+        Some(Event::Timer(token))
     }
 
     fn sweep_ports(&mut self) -> Option<Event> {
@@ -369,48 +426,17 @@ impl WaitSet {
         None
     }
 
-    fn next_ready(&mut self) -> Option<Event> {
-        let event = self.ready.pop_front()?;
-        self.turns += 1;
-        if let Member::Descriptor(_, turn) = &mut self.members[event.token().0 as usize] {
-            *turn = self.turns;
-        }
-        Some(event)
-    }
-
-    /// Asks the kernel which descriptors are ready; sleeps until one is, or the deadline.
-    fn ask_descriptors(&mut self, deadline_ns: Option<u64>) {
-        let mut events = Vec::new();
-        self.poll.wait(deadline_ns, &mut events);
-        // A descriptor is still ready if it was and has not been read; never queue it twice.
-        self.ready.clear();
-        for event in events {
-            if event.token == FLAG {
-                self.flag.lower();
-                continue;
-            }
-            let readiness = Readiness {
-                readable: event.readable,
-                writable: event.writable,
-                hung_up: event.hung_up,
-            };
-            self.ready
-                .push_back(Event::Descriptor(Token(event.token as u32), readiness));
-        }
-        // The kernel names them in an order of its own, each time the same.
-        let members = &self.members;
-        let turn = |event: &Event| match members[event.token().0 as usize] {
-            Member::Descriptor(_, turn) => turn,
-            Member::Free | Member::Port(_) => 0,
-        };
-        self.ready.make_contiguous().sort_by_key(turn);
-        self.asked_ns = clock::ticks_ns();
-    }
-
     fn ports(&self) -> impl Iterator<Item = &ReceiveRight> {
         self.members.iter().filter_map(|member| match member {
             Member::Port(port) => Some(port),
-            Member::Free | Member::Descriptor(..) => None,
+            _ => None,
+        })
+    }
+
+    fn calls(&mut self) -> impl Iterator<Item = &mut Kept> {
+        self.members.iter_mut().filter_map(|member| match member {
+            Member::Call(call) => Some(&mut **call),
+            _ => None,
         })
     }
 
@@ -433,21 +459,13 @@ impl WaitSet {
     }
 }
 
-impl Event {
-    /// The member it came from.
-    #[must_use]
-    pub const fn token(&self) -> Token {
-        match self {
-            Self::Message(token, _) | Self::Descriptor(token, _) => *token,
-        }
-    }
-}
-
 impl core::fmt::Debug for WaitSet {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("WaitSet")
             .field("ports", &self.ports.len())
-            .field("descriptors", &self.descriptors)
+            .field("calls", &self.calls.len())
+            .field("timers", &self.timers.len())
+            .field("descriptors", &self.descriptors.len())
             .finish_non_exhaustive()
     }
 }

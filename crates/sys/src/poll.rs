@@ -266,6 +266,16 @@ impl Flag {
     }
 }
 
+impl std::task::Wake for Flag {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.raise();
+    }
+
+    fn wake_by_ref(self: &std::sync::Arc<Self>) {
+        self.raise();
+    }
+}
+
 impl AsFd for Flag {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.fd.as_fd()

@@ -6,6 +6,7 @@ mod common;
 mod names;
 mod ports;
 mod refusing;
+mod set_calls;
 mod sets;
 mod smoke;
 
@@ -26,6 +27,7 @@ fn a_child_process_plays_its_role() {
         "grants nothing" => refusing::grants_nothing(arguments[0]),
         "set server" => sets::set_server(arguments[0], arguments[1].parse().unwrap()),
         "caller" => sets::caller(arguments[0]),
+        "keeper" => set_calls::keeper(arguments[0]),
         "forker" => sets::forker(arguments[0]),
         _ => unreachable!(),
     });

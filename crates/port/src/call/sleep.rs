@@ -1,14 +1,13 @@
 //! How a caller waits for its answer.
 
 use super::Call;
-use crate::elsewhere::Elsewhere;
-use crate::slots::SLOTS_PER_LANE;
+use crate::announced::Announced;
+use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::{bell, stamped_after};
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
-use handfast_wait::word;
 
 /// The reply slot, at which a caller waits.
 pub(super) struct Answer<'a, 'b>(pub(super) &'a mut Call<'b>);
@@ -18,12 +17,14 @@ impl Place for Answer<'_, '_> {
     fn look(&mut self) -> bool {
         self.0.is_answered()
             // Acquire: pairs with the addition in `disturb`.
-            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.trouble
+            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.flight.trouble
     }
 
     fn is_put_off(&mut self) -> bool {
         let region = &self.0.right.link().region;
-        self.0.slot().is_deferred(region, self.0.ticket.generation)
+        self.0
+            .slot()
+            .is_deferred(region, self.0.flight.ticket.generation)
     }
 
     fn asked_limit_ns(&mut self) -> Option<u64> {
@@ -37,43 +38,19 @@ impl Place for Answer<'_, '_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let (right, slot) = (self.0.right, self.0.slot());
+        let (right, slot, ticket) = (self.0.right, self.0.slot(), self.0.flight.ticket);
         let link = right.link();
-        let parked = link.waiters.parked.of(self.0.ticket.index / SLOTS_PER_LANE);
-        // AcqRel: the keeper looks after this thread while it is not zero.
-        parked.fetch_add(1, Ordering::AcqRel);
-        right.process().watch_sleepers();
-        let notified = crate::arrivals::epoch();
-        let how = match how {
-            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
-            // Without a handler no signal would end the sleep.
-            Sleep::Notify | Sleep::Block => word::ASLEEP,
-        };
-        let elsewhere = match how {
-            word::ASLEEP if self.0.hopes > 0 => Elsewhere::of(link, self.0.ticket.index),
-            _ => Elsewhere::nowhere(),
-        };
-        elsewhere.announce((link, slot));
-        word::announce(&link.region, slot.wait(), how);
-        let deadline_ns = if bell::fence_for_sleep(link.bells(), right.receiver()) {
-            deadline_ns
-        } else {
-            let soon = clock::deadline_ns(UNFENCED_SLEEP);
-            Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
-        };
+        let announced = Announced::new(link, ticket.index, how, self.0.flight.hopes > 0);
+        let deadline_ns = until(right, deadline_ns);
         let start_ns = start.map(Start::now_ns);
         if self.look() {
-        } else if elsewhere.is_answered(self.0.ticket.generation) {
+        } else if announced.is_elsewhere(ticket.generation) {
             // The peer that may say so does it only when the call has been moved there: soon, or never.
-            self.0.hopes -= 1;
-        } else if how == word::ASLEEP {
-            elsewhere.park((&link.region, slot.wait(), how), deadline_ns);
+            self.0.flight.hopes -= 1;
         } else {
-            let _ = crate::arrivals::wait(notified, deadline_ns);
+            announced.park(deadline_ns);
         }
-        word::withdraw(&link.region, slot.wait());
-        elsewhere.withdraw();
-        parked.fetch_sub(1, Ordering::AcqRel);
+        announced.withdraw();
         let hint = bell::load_hint(link.bells(), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
@@ -86,6 +63,15 @@ impl Place for Answer<'_, '_> {
             posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
         }
     }
+}
+
+/// Until when a caller sleeps that has announced its sleep: not long where it cannot make the server fence.
+pub(crate) fn until(right: &SendRight, deadline_ns: Option<u64>) -> Option<u64> {
+    if bell::fence_for_sleep(right.link().bells(), right.receiver()) {
+        return deadline_ns;
+    }
+    let soon = clock::deadline_ns(UNFENCED_SLEEP);
+    Some(deadline_ns.map_or(soon, |deadline_ns| deadline_ns.min(soon)))
 }
 
 /// How long a caller sleeps at a time where it cannot make the server fence.

@@ -1,16 +1,23 @@
 //! How a thread sleeps until something comes to any member of a set.
 
 use super::{WORDS_MAX, WaitSet};
-use crate::link::group;
+use crate::announced::Announced;
+use crate::kept::Kept;
+use crate::link::{Link, group};
 use crate::polling;
 use crate::polling::waits::note_calls;
 use crate::port::receiver::park;
+use crate::receive_right::ReceiveRight;
 use core::sync::atomic::Ordering;
+use core::task::Waker;
+use handfast_channel::reply::Slot;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
+use handfast_region::Region;
 use handfast_sys::clock;
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
+use std::sync::Arc;
 
 /// The set at which a receiving thread waits.
 pub(super) struct Waiting<'a>(pub(super) &'a mut WaitSet);
@@ -51,6 +58,49 @@ impl Waiting<'_> {
     }
 }
 
+impl Waiting<'_> {
+    /// Sleeps in the words that the ports' senders, other threads of this process and the servers of the calls change. One system call.
+    fn sleep_in_words(
+        &mut self,
+        bells: &[(&Region, usize, u32)],
+        handed: &[u32],
+        places: &[(Arc<Link>, u32)],
+        deadline_ns: Option<u64>,
+    ) {
+        let announced = places.iter();
+        let announced: Vec<_> = announced
+            .map(|(link, index)| Announced::new(link, *index, Sleep::Block, false))
+            .collect();
+        let calls = self.0.calls();
+        let deadline_ns = calls.fold(deadline_ns, |until_ns, call| call.until(until_ns));
+        // Once more: no wake-up comes for an answer before the announcement.
+        if !self.0.calls().any(Kept::may_have_ended) {
+            // As a port's own sleepers.
+            let nudges = self.0.ports().zip(handed);
+            let mut words: Vec<_> = nudges
+                .map(|(port, handed)| port.port().at.nudged(*handed))
+                .collect();
+            words.extend(announced.iter().map(Announced::word));
+            words.extend(bells);
+            self.count_as_followers(true);
+            park(words.iter().copied(), deadline_ns);
+            self.count_as_followers(false);
+        }
+        announced.into_iter().for_each(Announced::withdraw);
+    }
+
+    /// Sleeps in the descriptors, of which one is the flag: the keeper raises that for the ports, and for calls as for tasks.
+    fn sleep_in_descriptors(&mut self, deadline_ns: Option<u64>) {
+        let waker = Waker::from(self.0.descriptors.flag().clone());
+        let announced: Vec<_> = self.0.calls().map(|call| call.wake(&waker)).collect();
+        // Once more: no ring comes for an answer before the announcement.
+        if !self.0.calls().any(Kept::may_have_ended) {
+            self.0.descriptors.ask(deadline_ns);
+        }
+        drop(announced);
+    }
+}
+
 impl Place for Waiting<'_> {
     fn look(&mut self) -> bool {
         if self.0.found.is_none() {
@@ -60,16 +110,15 @@ impl Place for Waiting<'_> {
     }
 
     fn shares_processor(&mut self) -> bool {
-        self.0
-            .ports()
-            .any(|port| polling::lock(&port.port().at).shares_processor())
+        let is_by_port = |port: &ReceiveRight| polling::lock(&port.port().at).shares_processor();
+        self.0.ports().any(is_by_port) || self.0.calls().any(|call| call.shares_processor())
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let groups = group::of(&self.0.process).all();
         let in_bells = groups.iter().filter(|group| group.uid.is_some()).count();
-        let words = (in_bells + 1) * self.0.ports.len();
-        let in_words = how == Sleep::Block && self.0.descriptors == 0 && words <= WORDS_MAX;
+        let words = (in_bells + 1) * self.0.ports.len() + self.0.calls.len();
+        let in_words = how == Sleep::Block && self.0.descriptors.is_empty() && words <= WORDS_MAX;
         let how = if in_words && words > 0 {
             word::ASLEEP
         } else {
@@ -94,30 +143,28 @@ impl Place for Waiting<'_> {
                 .iter()
                 .flat_map(|group| receivers.iter().map(move |receiver| (group, *receiver)))
         };
+        let places: Vec<_> = self.0.calls().map(Kept::place).collect();
         if how == word::ASLEEP {
-            let words = at_bells()
+            let bells = at_bells()
                 .filter_map(|(group, receiver)| group.sleeps_in(receiver))
                 .map(|(bells, sleep)| (bells, sleep, how));
-            // As a port's own sleepers.
-            let nudges: Vec<_> = (self.0.ports().zip(&handed))
-                .map(|(port, handed)| port.port().at.nudged(*handed))
-                .collect();
-            self.count_as_followers(true);
-            park(words.chain(nudges), deadline_ns);
-            self.count_as_followers(false);
+            let bells: Vec<_> = bells.collect();
+            self.sleep_in_words(&bells, &handed, &places, deadline_ns);
         } else {
-            self.0.ask_descriptors(deadline_ns);
+            self.sleep_in_descriptors(deadline_ns);
         }
         self.withdraw();
         let ready = self.look();
         let posted_after_ns = start_ns.and_then(|start_ns| {
-            at_bells()
-                .map(|(group, receiver)| {
-                    let stamp = bell_layout::bell(receiver) + bell_layout::STAMP;
-                    stamped_after(&group.bells, stamp, start_ns)
-                })
-                .filter(|after_ns| *after_ns > 0)
-                .min()
+            let posted = at_bells().map(|(group, receiver)| {
+                let stamp = bell_layout::bell(receiver) + bell_layout::STAMP;
+                stamped_after(&group.bells, stamp, start_ns)
+            });
+            let answered = places.iter().map(|(link, index)| {
+                stamped_after(&link.region, Slot::of(link.calls, *index).stamp(), start_ns)
+            });
+            let came = posted.chain(answered);
+            came.filter(|after_ns| *after_ns > 0).min()
         });
         Parked {
             ready,

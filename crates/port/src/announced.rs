@@ -1,0 +1,95 @@
+//! A thread's sleep until an outcome comes, as the process that answers sees it.
+
+use crate::elsewhere::Elsewhere;
+use crate::link::Link;
+use crate::slots::SLOTS_PER_LANE;
+use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_channel::reply::Slot;
+use handfast_layout::link::REPLIES;
+use handfast_region::Region;
+use handfast_wait::waiter::Sleep;
+use handfast_wait::word;
+use std::sync::Arc;
+
+/// A sleep that is announced in the slot of an outcome. To be taken back by [`Self::withdraw`].
+pub(crate) struct Announced<'a> {
+    link: &'a Arc<Link>,
+    slot: Slot,
+    index: u32,
+    how: u32,
+    elsewhere: Elsewhere,
+    notified: u32,
+}
+
+impl<'a> Announced<'a> {
+    /// Announces a sleep in slot `index` of the calls made through `link`; and where the outcome is expected instead, if `follows`. The
+    /// caller looks once more before it sleeps.
+    pub(crate) fn new(link: &'a Arc<Link>, index: u32, how: Sleep, follows: bool) -> Self {
+        let slot = Slot::of(link.calls, index);
+        // AcqRel: the keeper looks after this thread while it is not zero.
+        parked(link, index).fetch_add(1, Ordering::AcqRel);
+        if index >= REPLIES {
+            link.returns().sleeps(slot.wait());
+        }
+        link.process.watch_sleepers();
+        let notified = crate::arrivals::epoch();
+        let how = match how {
+            Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
+            // Without a handler no signal would end the sleep.
+            Sleep::Notify | Sleep::Block => word::ASLEEP,
+        };
+        let elsewhere = match how {
+            word::ASLEEP if follows => Elsewhere::of(link, index),
+            _ => Elsewhere::nowhere(),
+        };
+        elsewhere.announce((link, slot));
+        // A peer that answers fences before it looks at the word, or is made to (`bell::fence_for_sleep`).
+        word::announce(&link.region, slot.wait(), how);
+        Self {
+            link,
+            slot,
+            index,
+            how,
+            elsewhere,
+            notified,
+        }
+    }
+
+    /// Whether the outcome of `generation` is there where it is expected, and only the word of that is missing.
+    pub(crate) fn is_elsewhere(&self, generation: u32) -> bool {
+        self.elsewhere.is_answered(generation)
+    }
+
+    /// The word in which a thread sleeps that sleeps in others, too, and follows to no other place.
+    pub(crate) fn word(&self) -> (&Region, usize, u32) {
+        (&self.link.region, self.slot.wait(), self.how)
+    }
+
+    /// Sleeps. One system call.
+    pub(crate) fn park(&self, deadline_ns: Option<u64>) {
+        if self.how == word::ASLEEP {
+            self.elsewhere.park(self.word(), deadline_ns);
+        } else {
+            let _ = crate::arrivals::wait(self.notified, deadline_ns);
+        }
+    }
+
+    /// Takes the announcement back.
+    pub(crate) fn withdraw(self) {
+        let (link, slot) = (self.link, self.slot);
+        word::withdraw(&link.region, slot.wait());
+        self.elsewhere.withdraw();
+        if self.index >= REPLIES {
+            link.returns().wakes(slot.wait());
+        }
+        parked(link, self.index).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// The count of those that sleep until an outcome comes to a slot.
+fn parked(link: &Link, index: u32) -> &AtomicU32 {
+    link.waiters.parked.of(match index < REPLIES {
+        true => index / SLOTS_PER_LANE,
+        false => 0,
+    })
+}

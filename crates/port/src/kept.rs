@@ -1,0 +1,79 @@
+//! A call in flight with a right of its own, for a thread that waits for others as well.
+
+use crate::call::{self, Call, Flight};
+use crate::error::SendError;
+use crate::future::At;
+use crate::link::Link;
+use crate::message::Message;
+use crate::send::SendRight;
+use core::sync::atomic::Ordering;
+use core::task::Waker;
+use handfast_sys::cpu;
+use std::sync::Arc;
+
+/// A call in flight, and a clone of the right that it was made by. Dropping it gives the reply up.
+pub(crate) struct Kept {
+    right: SendRight,
+    flight: Flight,
+}
+
+impl Kept {
+    pub(crate) fn new(mut call: Call<'_>) -> Self {
+        let right = call.right().clone();
+        let flight = call.take_flight();
+        Self { right, flight }
+    }
+
+    /// Uses the call.
+    #[inline]
+    fn by<T>(&mut self, work: impl FnOnce(&mut Call<'_>) -> T) -> T {
+        let flight = core::mem::replace(&mut self.flight, Flight::OVER);
+        let mut call = Call::of(&self.right, flight);
+        let done = work(&mut call);
+        self.flight = call.take_flight();
+        done
+    }
+
+    /// Takes the outcome, if it is there. A few loads otherwise.
+    #[inline]
+    pub(crate) fn look(&mut self) -> Option<Result<Message, SendError>> {
+        let outcome = self.by(|call| call.take_ended())?;
+        self.right.link().wake_for_room();
+        Some(outcome)
+    }
+
+    /// Whether [`Self::look`] may find something.
+    pub(crate) fn may_have_ended(&mut self) -> bool {
+        self.by(|call| call.may_have_ended())
+    }
+
+    /// The link and the number of the slot to sleep at.
+    pub(crate) fn place(&mut self) -> (Arc<Link>, u32) {
+        let index = self.flight.index();
+        self.by(|call| (call.place().0.clone(), index))
+    }
+
+    /// Until when to sleep there, once the sleep is announced.
+    pub(crate) fn until(&self, deadline_ns: Option<u64>) -> Option<u64> {
+        call::until(&self.right, deadline_ns)
+    }
+
+    /// Has `waker` woken when the outcome may be there, until the result is dropped. The caller looks once more.
+    pub(crate) fn wake(&mut self, waker: &Waker) -> At {
+        self.by(|call| At::at_reply(call, waker))
+    }
+
+    /// Whether the server is known to work on this thread's processor.
+    pub(crate) fn shares_processor(&self) -> bool {
+        // Relaxed: a hint.
+        self.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        // A call that is dropped is given up, if it has not ended.
+        let flight = core::mem::replace(&mut self.flight, Flight::OVER);
+        drop(Call::of(&self.right, flight));
+    }
+}
