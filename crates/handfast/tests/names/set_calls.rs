@@ -225,3 +225,18 @@ fn calls_that_are_answered_at_once_keep_no_port_waiting() {
     }
     drop(caller);
 }
+
+#[test]
+fn a_timer_is_an_event_at_every_moment_of_a_wait() {
+    for strategy in [Strategy::Spin, Strategy::Adaptive, Strategy::Block] {
+        let mut set = WaitSet::with(Options::new().strategy(strategy)).unwrap();
+        for round in 0..1000u64 {
+            let timer = set.add_timer(Instant::now() + Duration::from_nanos(round * 30));
+            let event = set.receive_timeout(common::PATIENCE);
+            assert!(
+                matches!(event, Ok(Event::Timer(of)) if of == timer),
+                "{event:?}"
+            );
+        }
+    }
+}
