@@ -105,7 +105,7 @@ impl Sealed {
     }
 
     /// A memory file that somebody else has made and sealed. `None` when it can be changed still,
-    /// has holes, or is empty. `fcntl`, `fstat`, `cachestat`, `mmap`.
+    /// has holes, or is empty. `fcntl`, `fstat` twice, `cachestat`, `mmap`; 65 more for more than 16 MiB.
     ///
     /// # Errors
     /// `EINVAL` when it is no memory file; `ENOMEM` when it cannot be mapped.

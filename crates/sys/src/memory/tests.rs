@@ -149,6 +149,32 @@ fn a_file_with_a_hole_anywhere_is_not_whole_whatever_lies_behind_its_end() {
     assert_eq!(constant_len(&read_only), Ok(Some((pages * PAGE) as usize)));
 }
 
+/// As security finding 11. Pages behind the end, which their owner pays for once and may show often, had the reader count them each time.
+#[test]
+#[cfg_attr(miri, ignore = "miri has no memory files")]
+fn a_file_with_many_pages_behind_its_end_is_refused_by_their_number() {
+    let large = PAGE / 8;
+    for (behind, taken) in [(large, true), (large + 1, false), (100 * large, false)] {
+        let file = || with_pages(1, &[(0, 1 + behind)]);
+        assert_eq!(is_taken(file, 1), (taken, taken), "{behind}");
+    }
+}
+
+/// As many pages behind the end as are missing: found by looks at random, before those behind the end are counted.
+#[test]
+#[cfg_attr(miri, ignore = "miri has no memory files")]
+fn a_large_file_with_holes_is_refused_and_a_whole_one_is_taken() {
+    let pages = 3 * 4096;
+    let whole = || with_pages(pages, &[(0, pages + 7)]);
+    assert_eq!(is_taken(whole, pages), (true, true));
+    for missing in [1, pages / 2, pages] {
+        let there = [(missing, pages - missing), (2 * pages, missing)];
+        let there = Vec::from_iter(there.into_iter().filter(|(_, count)| *count > 0));
+        let taken = is_taken(|| with_pages(pages, &there), pages);
+        assert_eq!(taken, (false, false), "{missing}");
+    }
+}
+
 /// A whole file stays whole, whatever a holder of the descriptor does.
 #[test]
 #[cfg_attr(miri, ignore = "miri has no memory files")]

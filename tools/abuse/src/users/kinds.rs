@@ -11,8 +11,10 @@ pub(super) const ROUNDS: usize = 2;
 /// Memory of a server that has a limit, and what an attacker would have it take.
 const LIMIT_MIB: u64 = 96;
 const BEYOND_MIB: &str = "160";
+/// Memory whose pages take tens of milliseconds to count.
+const COUNTED_MIB: &str = "512";
 
-pub(super) const KINDS: [Kind; 51] = [
+pub(super) const KINDS: [Kind; 54] = [
     Kind {
         name: "linger-hello",
         what: "sockets whose close waits, with a hello",
@@ -132,6 +134,27 @@ pub(super) const KINDS: [Kind; 51] = [
         program: "unwhole.py",
         words: &["arena", BEYOND_MIB],
         memory_mib: Some(LIMIT_MIB),
+        ..PLAIN
+    },
+    Kind {
+        name: "behind-end",
+        what: "memory with many pages behind its end",
+        program: "behind.py",
+        words: &[COUNTED_MIB, "behind"],
+        ..PLAIN
+    },
+    Kind {
+        name: "behind-one",
+        what: "large memory with one page behind its end",
+        program: "behind.py",
+        words: &[COUNTED_MIB, "one"],
+        ..PLAIN
+    },
+    Kind {
+        name: "behind-holes",
+        what: "memory with as many pages behind its end as are missing",
+        program: "behind.py",
+        words: &[COUNTED_MIB, "holes"],
         ..PLAIN
     },
     Kind {

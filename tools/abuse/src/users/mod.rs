@@ -58,7 +58,7 @@ struct Place {
     made: std::cell::Cell<u32>,
 }
 
-const PROGRAMS: [(&str, &str); 23] = [
+const PROGRAMS: [(&str, &str); 24] = [
     ("wire.py", include_str!("../../../../attackers/wire.py")),
     ("linger.py", include_str!("../../../../attackers/linger.py")),
     (
@@ -95,6 +95,7 @@ const PROGRAMS: [(&str, &str); 23] = [
         "unwhole.py",
         include_str!("../../../../attackers/unwhole.py"),
     ),
+    ("behind.py", include_str!("../../../../attackers/behind.py")),
     ("doors.py", include_str!("../../../../attackers/doors.py")),
     ("flood.py", include_str!("../../../../attackers/flood.py")),
     (
