@@ -221,7 +221,8 @@ fn without_a_path_the_reply_comes_by_the_vine() {
         let text = "z".repeat(number * 37);
         assert_eq!(call(&first, &text), format!("{text}{from}"));
     }
-    assert!(count(&first, "vines") >= 200);
+    // The process in the middle counts an answer after it has passed that on.
+    assert!(common::within_patience(|| count(&first, "vines") >= 200));
     assert_eq!(call(&first, "mine"), "mine");
 }
 

@@ -211,6 +211,20 @@ impl<T: Copy> Provisions<T> {
         None
     }
 
+    /// `recipient`, which has heard of a provision before, has no link now: one is being made by which it claims that, or the one has
+    /// ended by which it has claimed that. So the provision is kept for a while.
+    pub fn let_expire(&mut self, number: Number, recipient: Incarnation, now_ns: u64) {
+        if let Some(Provision::Waiting {
+            recipient: of,
+            until_ns,
+            ..
+        }) = self.provided.get_mut(&number)
+            && *of == recipient
+        {
+            until_ns.get_or_insert(now_ns + GRACE_NS);
+        }
+    }
+
     /// `recipient` will not claim a provision, which may not have come yet. Returns the provision's target;
     /// provisions to others stay.
     pub fn forgo(&mut self, number: Number, recipient: Incarnation, now_ns: u64) -> Option<T> {

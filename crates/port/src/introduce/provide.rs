@@ -288,8 +288,9 @@ fn has_provided(link: &Arc<Link>, process: &Process, number: Number, recipient: 
         }
     }
     if !may_come {
-        // Claimed by a link that has ended since.
-        introduce::forgo_provision(process, number, recipient);
+        // Claimed by a link that has ended since, or will be by one that the control thread has not entered yet.
+        introduce::provisions(process).let_expire(number, recipient, clock::ticks_ns());
+        process.schedule(Timer::Provisions);
     }
     if link.is_down() {
         // Left behind: its end has been told of.

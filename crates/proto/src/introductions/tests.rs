@@ -32,6 +32,26 @@ fn a_provision_is_redeemed_once_by_whom_it_names() {
     assert_eq!(provisions.redeem((A, 2), B), Redeemed::Revoked);
 }
 
+/// A claim by a link that the exporter has not entered yet found nothing, for good: the provision had come before.
+#[test]
+fn a_provision_waits_for_a_recipient_that_has_no_link_yet_and_no_longer_than_a_while() {
+    let mut provisions = Provisions::default();
+    for number in [1, 2] {
+        provisions.provide((A, number), Some(number), B, 0);
+        provisions.let_expire((A, number), C, 5);
+        assert!(!provisions.has_mortal() || number == 2);
+        provisions.let_expire((A, number), B, 5);
+        assert!(provisions.has_mortal());
+    }
+    let lives = |_| false;
+    assert!(provisions.expire(4 + GRACE_NS, lives).is_empty());
+    assert_eq!(provisions.redeem((A, 1), B), Redeemed::To(1));
+    assert_eq!(provisions.expire(5 + GRACE_NS, lives), [2]);
+    assert_eq!(provisions.redeem((A, 2), B), Redeemed::NotYet);
+    provisions.let_expire((A, 3), B, 5);
+    assert!(!provisions.has_mortal());
+}
+
 #[test]
 fn processes_of_one_user_share_what_one_process_may_have() {
     let mut provisions = Provisions::default();
