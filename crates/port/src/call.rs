@@ -13,7 +13,6 @@ use crate::send::{Origin, SendRight};
 use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-pub(crate) use flight::Flight;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{Kind, Meta};
 use handfast_proto::timers::Timer;
@@ -22,42 +21,43 @@ use handfast_sys::clock;
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS};
 use sleep::Answer;
 pub(crate) use sleep::until;
+pub(crate) use state::CallState;
 use std::sync::Arc;
 use std::time::Instant;
 
-mod flight;
 mod sleep;
+mod state;
 
 /// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping the call
 /// gives the reply up. A call holds one of the 16 reply slots of its thread's lane, until the reply has come.
 pub struct Call<'a> {
     right: &'a SendRight,
-    flight: Flight,
+    state: CallState,
 }
 
 impl<'a> Call<'a> {
     /// The call that was made by `right`.
     #[inline(always)]
-    pub(crate) const fn of(right: &'a SendRight, flight: Flight) -> Self {
-        Self { right, flight }
+    pub(crate) const fn of(right: &'a SendRight, state: CallState) -> Self {
+        Self { right, state }
     }
 
     /// Leaves one that has ended.
     #[inline(always)]
-    pub(crate) fn take_flight(&mut self) -> Flight {
-        core::mem::replace(&mut self.flight, Flight::OVER)
+    pub(crate) fn take_state(&mut self) -> CallState {
+        core::mem::replace(&mut self.state, CallState::OVER)
     }
 
     #[inline(always)]
     fn slot(&self) -> Slot {
-        Slot::of(self.right.link().calls, self.flight.ticket.index)
+        Slot::of(self.right.link().calls, self.state.ticket.index)
     }
 
     #[inline(always)]
     fn is_answered(&self) -> bool {
         let region = &self.right.link().region;
         self.slot()
-            .is_answered(region, self.flight.ticket.generation)
+            .is_answered(region, self.state.ticket.generation)
     }
 
     /// Waits for the reply by the right's strategy. One copy; system calls only to sleep.
@@ -113,12 +113,12 @@ impl<'a> Call<'a> {
             return Some(Err(forked));
         }
         let mut message = Message::new();
-        let taken = match self.flight.moved.is_none() && self.is_answered() {
+        let taken = match self.state.moved.is_none() && self.is_answered() {
             true => self.take(&mut message).or_else(|| self.go_on()),
             false => None,
         };
         let taken = taken.or_else(|| self.try_moved(&mut message));
-        if taken.is_some() || self.flight.moved.is_some() {
+        if taken.is_some() || self.state.moved.is_some() {
             if taken.is_some() {
                 self.right.arrived();
             }
@@ -137,10 +137,10 @@ impl<'a> Call<'a> {
     #[cold]
     fn failure(&self) -> Option<SendError> {
         let failure = self.right.failure_of_calls()?;
-        let lane = self.flight.ticket.index / SLOTS_PER_LANE;
+        let lane = self.state.ticket.index / SLOTS_PER_LANE;
         let link = self.right.link();
         let is_held = failure == SendError::Gone(Gone::Port)
-            && link.is_taken(lane, Sent::Call(self.flight.ticket));
+            && link.is_taken(lane, Sent::Call(self.state.ticket));
         (!is_held).then_some(failure)
     }
 
@@ -150,9 +150,9 @@ impl<'a> Call<'a> {
     pub(crate) fn may_have_ended(&self) -> bool {
         // Acquire: pairs with the addition in `disturb`.
         let trouble = || self.right.link().trouble.load(Ordering::Acquire);
-        match &self.flight.moved {
+        match &self.state.moved {
             Some(_) => self.is_due(),
-            None => self.is_answered() || trouble() != self.flight.trouble,
+            None => self.is_answered() || trouble() != self.state.trouble,
         }
     }
 
@@ -164,13 +164,13 @@ impl<'a> Call<'a> {
         }
         // Before the failure is read: trouble that comes after must be seen.
         // Acquire: pairs with the addition in `disturb`.
-        self.flight.trouble = self.right.link().trouble.load(Ordering::Acquire);
+        self.state.trouble = self.right.link().trouble.load(Ordering::Acquire);
         self.try_take()
     }
 
     /// Whether [`Self::try_take`] may find something.
     pub(crate) fn is_due(&self) -> bool {
-        match &self.flight.moved {
+        match &self.state.moved {
             Some(moved) => moved.is_answered() || moved.failure().is_some(),
             None => self.is_answered() || self.failure().is_some(),
         }
@@ -178,20 +178,16 @@ impl<'a> Call<'a> {
 
     /// The place of its outcome.
     pub(crate) fn place(&self) -> (&Arc<Link>, Slot, u32) {
-        match &self.flight.moved {
+        match &self.state.moved {
             Some(moved) => (moved.link(), moved.slot(), moved.generation),
-            None => (
-                self.right.link(),
-                self.slot(),
-                self.flight.ticket.generation,
-            ),
+            None => (self.right.link(), self.slot(), self.state.ticket.generation),
         }
     }
 
     /// Looks for the outcome in the place where it has been moved, if it has.
     #[cold]
     fn try_moved(&mut self, message: &mut Message) -> Option<Result<usize, SendError>> {
-        let moved = self.flight.moved.as_mut()?;
+        let moved = self.state.moved.as_mut()?;
         let failure = moved.failure();
         if !moved.is_answered() {
             return failure.map(|failure| self.ended(Err(failure)));
@@ -233,7 +229,7 @@ impl<'a> Call<'a> {
         outer: Option<&mut Watch<'_>>,
     ) -> Result<usize, SendError> {
         // Looked up once: memory ordering would make the compiler repeat it after every look.
-        let (slot, generation) = (self.slot(), self.flight.ticket.generation);
+        let (slot, generation) = (self.slot(), self.state.ticket.generation);
         let region = self.right.link().region.view();
         // `looks_first` asks which processor this is; a reply that is there needs no such question.
         let mut looks = 1;
@@ -277,7 +273,7 @@ impl<'a> Call<'a> {
             {
                 return Err(given_up(deadline_ns));
             }
-            let woke_peer = self.flight.woke_peer;
+            let woke_peer = self.state.woke_peer;
             let mut place = Answer(&mut self);
             let (ended, _) =
                 right.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, woke_peer));
@@ -289,7 +285,7 @@ impl<'a> Call<'a> {
             }
             // Before the failure is read: trouble that comes after must be seen.
             // Acquire: pairs with the addition in `disturb`.
-            self.flight.trouble = right.link().trouble.load(Ordering::Acquire);
+            self.state.trouble = right.link().trouble.load(Ordering::Acquire);
             if let Some(failure) = self.failure() {
                 // The last thing a peer does may be to pass the call on.
                 if self.is_answered() {
@@ -333,7 +329,7 @@ impl<'a> Call<'a> {
         };
         if matches!(waited, Err(SendError::TimedOut | SendError::Cancelled)) {
             // Given up as it is.
-            self.flight.moved = Some(Box::new(moved));
+            self.state.moved = Some(Box::new(moved));
             return waited;
         }
         drop(moved);
@@ -362,8 +358,8 @@ impl<'a> Call<'a> {
             }),
             Ok(meta) => self.taken(meta),
             Err(fault) => {
-                self.flight.done = true;
-                right.free(self.flight.ticket.index);
+                self.state.done = true;
+                right.free(self.state.ticket.index);
                 Err(SendError::Fault(right.poison(fault)))
             }
         })
@@ -374,7 +370,7 @@ impl<'a> Call<'a> {
     fn moved_to(&self) -> Option<Awaited> {
         let link: &Link = self.right.link();
         let number = self.slot().moved(&link.region)?;
-        let Ticket { index, generation } = self.flight.ticket;
+        let Ticket { index, generation } = self.state.ticket;
         Awaited::moved(self.right.process(), (link, index, generation), number)
     }
 
@@ -383,7 +379,7 @@ impl<'a> Call<'a> {
     fn go_on(&mut self) -> Option<Result<usize, SendError>> {
         match self.moved_to() {
             Some(moved) => {
-                self.flight.moved = Some(Box::new(moved));
+                self.state.moved = Some(Box::new(moved));
                 None
             }
             None => Some(self.ended(Err(SendError::Gone(Gone::Reply)))),
@@ -397,7 +393,7 @@ impl<'a> Call<'a> {
             Ok(Outcome::Reply(len_bytes)) => Some(self.ended(Ok(len_bytes))),
             Ok(Outcome::Error(error)) => Some(self.ended(Err(error))),
             Err(fault) => {
-                let link = self.flight.moved.as_ref().map(|moved| moved.link().clone());
+                let link = self.state.moved.as_ref().map(|moved| moved.link().clone());
                 let fault = link.map_or_else(
                     || self.right.poison(fault),
                     |link| {
@@ -412,8 +408,8 @@ impl<'a> Call<'a> {
 
     /// The call has ended elsewhere than in its slot.
     fn ended(&mut self, outcome: Result<usize, SendError>) -> Result<usize, SendError> {
-        self.flight.done = true;
-        self.right.free(self.flight.ticket.index);
+        self.state.done = true;
+        self.right.free(self.state.ticket.index);
         outcome
     }
 
@@ -421,8 +417,8 @@ impl<'a> Call<'a> {
     #[inline(always)]
     fn taken(&mut self, meta: Meta) -> Result<usize, SendError> {
         let right = self.right;
-        self.flight.done = true;
-        right.free(self.flight.ticket.index);
+        self.state.done = true;
+        right.free(self.state.ticket.index);
         match meta.kind {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
@@ -452,7 +448,7 @@ impl<'a> Call<'a> {
 impl Drop for Call<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.flight.done {
+        if !self.state.done {
             self.give_up();
         }
     }
@@ -465,9 +461,9 @@ impl Call<'_> {
             return;
         }
         let (link, process) = (self.right.link(), self.right.process());
-        let Ticket { index, generation } = self.flight.ticket;
+        let Ticket { index, generation } = self.state.ticket;
         giving_up::give_up(link, self.slot(), generation);
-        match &self.flight.moved {
+        match &self.state.moved {
             Some(moved) => moved.cancel(),
             // Moved, and never looked at since.
             None if self.is_answered() => {
@@ -490,7 +486,7 @@ impl Call<'_> {
 impl core::fmt::Debug for Call<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Call")
-            .field("generation", &self.flight.ticket.generation)
+            .field("generation", &self.state.ticket.generation)
             .finish_non_exhaustive()
     }
 }

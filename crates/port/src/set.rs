@@ -2,9 +2,9 @@
 
 use crate::call::Call;
 use crate::error::{Misuse, ReceiveError, SetError};
-use crate::kept::Kept;
 use crate::lifecycle;
 use crate::options::Options;
+use crate::owned_call::OwnedCall;
 use crate::polling;
 use crate::polling::waits;
 use crate::process::Process;
@@ -84,7 +84,7 @@ enum Member {
     Free,
     Port(ReceiveRight),
     Descriptor,
-    Call(Box<Kept>),
+    Call(Box<OwnedCall>),
     /// And when it ends.
     Timer(u64),
 }
@@ -98,13 +98,8 @@ enum Turn {
     Timer,
 }
 
-/// The order in which kinds have their turns, twice.
-const TURNS: [Turn; 8] = {
-    use Turn::{Descriptor, Message, Reply, Timer};
-    [
-        Descriptor, Message, Reply, Timer, Descriptor, Message, Reply, Timer,
-    ]
-};
+/// The order in which kinds have their turns.
+const TURNS: [Turn; 4] = [Turn::Descriptor, Turn::Message, Turn::Reply, Turn::Timer];
 
 /// Looks at the ports between two at the descriptors, which cost a system call.
 const LOOKS_PER_POLL: u32 = 128;
@@ -200,7 +195,7 @@ impl WaitSet {
             "a call of another node: make the set by that node (Node::wait_set)"
         );
         let token = self.free_token();
-        self.members[token.0 as usize] = Member::Call(Box::new(Kept::new(call)));
+        self.members[token.0 as usize] = Member::Call(Box::new(OwnedCall::new(call)));
         self.calls.push(token);
         token
     }
@@ -369,7 +364,8 @@ impl WaitSet {
         }
         // The kind of the last event comes last.
         let first = self.last.map_or(0, |last| last as usize + 1);
-        for turn in &TURNS[first..first + 4] {
+        for step in 0..TURNS.len() {
+            let turn = TURNS[(first + step) % TURNS.len()];
             let event = match turn {
                 Turn::Descriptor => self.descriptors.next(),
                 Turn::Message => self.sweep_ports(),
@@ -377,7 +373,7 @@ impl WaitSet {
                 Turn::Timer => self.next_timer(),
             };
             if event.is_some() {
-                self.last = Some(*turn);
+                self.last = Some(turn);
                 return event;
             }
         }
@@ -433,7 +429,7 @@ impl WaitSet {
         })
     }
 
-    fn calls(&mut self) -> impl Iterator<Item = &mut Kept> {
+    fn calls(&mut self) -> impl Iterator<Item = &mut OwnedCall> {
         self.members.iter_mut().filter_map(|member| match member {
             Member::Call(call) => Some(&mut **call),
             _ => None,

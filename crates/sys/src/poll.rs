@@ -270,10 +270,6 @@ impl std::task::Wake for Flag {
     fn wake(self: std::sync::Arc<Self>) {
         self.raise();
     }
-
-    fn wake_by_ref(self: &std::sync::Arc<Self>) {
-        self.raise();
-    }
 }
 
 impl AsFd for Flag {

@@ -17,14 +17,14 @@ impl Place for Answer<'_, '_> {
     fn look(&mut self) -> bool {
         self.0.is_answered()
             // Acquire: pairs with the addition in `disturb`.
-            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.flight.trouble
+            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.state.trouble
     }
 
     fn is_put_off(&mut self) -> bool {
         let region = &self.0.right.link().region;
         self.0
             .slot()
-            .is_deferred(region, self.0.flight.ticket.generation)
+            .is_deferred(region, self.0.state.ticket.generation)
     }
 
     fn asked_limit_ns(&mut self) -> Option<u64> {
@@ -33,20 +33,19 @@ impl Place for Answer<'_, '_> {
     }
 
     fn shares_processor(&mut self) -> bool {
-        // Relaxed: a hint.
-        self.0.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
+        self.0.shares_processor()
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let (right, slot, ticket) = (self.0.right, self.0.slot(), self.0.flight.ticket);
+        let (right, slot, ticket) = (self.0.right, self.0.slot(), self.0.state.ticket);
         let link = right.link();
-        let announced = Announced::new(link, ticket.index, how, self.0.flight.hopes > 0);
+        let announced = Announced::new(link, ticket.index, how, self.0.state.hopes > 0);
         let deadline_ns = until(right, deadline_ns);
         let start_ns = start.map(Start::now_ns);
         if self.look() {
         } else if announced.is_elsewhere(ticket.generation) {
             // The peer that may say so does it only when the call has been moved there: soon, or never.
-            self.0.flight.hopes -= 1;
+            self.0.state.hopes -= 1;
         } else {
             announced.park(deadline_ns);
         }
@@ -62,6 +61,14 @@ impl Place for Answer<'_, '_> {
             ready: self.look(),
             posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
         }
+    }
+}
+
+impl Call<'_> {
+    /// Whether the server is known to work on this thread's processor.
+    pub(crate) fn shares_processor(&self) -> bool {
+        // Relaxed: a hint.
+        self.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
     }
 }
 

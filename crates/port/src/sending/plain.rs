@@ -3,7 +3,7 @@
 //! A call passes through [`SendRight::call`], `SendRight::post`, `Producer::post`, `Link::ring` and `Answer`'s looks on this side;
 //! `ARCHITECTURE.md` follows one.
 
-use crate::call::{Call, Flight};
+use crate::call::{Call, CallState};
 use crate::error::SendError;
 use crate::giving_up::Watch;
 use crate::link::passing::Known;
@@ -196,7 +196,7 @@ impl SendRight {
             // The peer is at work now.
             right.fetch_next(lane, bytes.len(), false);
         }
-        Ok(Call::of(right, Flight::new(ticket, trouble, woke_peer)))
+        Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
     }
 
     pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {

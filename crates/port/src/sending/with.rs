@@ -1,6 +1,6 @@
 //! Sending rights beside the bytes of a message, or of a reply.
 
-use crate::call::{Call, Flight};
+use crate::call::{Call, CallState};
 use crate::describe::{Load, list_of, pool};
 use crate::error::SendError;
 use crate::message::Message;
@@ -184,7 +184,7 @@ impl<'a> Sending<'a> {
             return bare(self.right.start(bytes, waiting));
         }
         let (right, (ticket, trouble, woke_peer)) = self.post((bytes, Kind::Call), waiting)?;
-        Ok(Call::of(right, Flight::new(ticket, trouble, woke_peer)))
+        Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
     }
 
     /// By reference, here and above: a moved value is stored by words and loaded by pairs of them, and waits for that.

@@ -2,8 +2,8 @@
 
 use super::{WORDS_MAX, WaitSet};
 use crate::announced::Announced;
-use crate::kept::Kept;
 use crate::link::{Link, group};
+use crate::owned_call::OwnedCall;
 use crate::polling;
 use crate::polling::waits::note_calls;
 use crate::port::receiver::park;
@@ -74,7 +74,7 @@ impl Waiting<'_> {
         let calls = self.0.calls();
         let deadline_ns = calls.fold(deadline_ns, |until_ns, call| call.until(until_ns));
         // Once more: no wake-up comes for an answer before the announcement.
-        if !self.0.calls().any(Kept::may_have_ended) {
+        if !self.0.calls().any(OwnedCall::may_have_ended) {
             // As a port's own sleepers.
             let nudges = self.0.ports().zip(handed);
             let mut words: Vec<_> = nudges
@@ -94,7 +94,7 @@ impl Waiting<'_> {
         let waker = Waker::from(self.0.descriptors.flag().clone());
         let announced: Vec<_> = self.0.calls().map(|call| call.wake(&waker)).collect();
         // Once more: no ring comes for an answer before the announcement.
-        if !self.0.calls().any(Kept::may_have_ended) {
+        if !self.0.calls().any(OwnedCall::may_have_ended) {
             self.0.descriptors.ask(deadline_ns);
         }
         drop(announced);
@@ -143,7 +143,7 @@ impl Place for Waiting<'_> {
                 .iter()
                 .flat_map(|group| receivers.iter().map(move |receiver| (group, *receiver)))
         };
-        let places: Vec<_> = self.0.calls().map(Kept::place).collect();
+        let places: Vec<_> = self.0.calls().map(OwnedCall::place).collect();
         if how == word::ASLEEP {
             let bells = at_bells()
                 .filter_map(|(group, receiver)| group.sleeps_in(receiver))

@@ -5,7 +5,7 @@ use crate::elsewhere::HOPES;
 use crate::slots::Ticket;
 
 /// A call in flight, without the right that it was made by.
-pub(crate) struct Flight {
+pub(crate) struct CallState {
     pub(super) ticket: Ticket,
     /// The link's count of troubles when this call last checked for trouble.
     pub(super) trouble: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Flight {
     pub(super) moved: Option<Box<Awaited>>,
 }
 
-impl Flight {
+impl CallState {
     /// One that has ended.
     pub(crate) const OVER: Self = Self {
         ticket: Ticket {

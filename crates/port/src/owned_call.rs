@@ -1,36 +1,34 @@
 //! A call in flight with a right of its own, for a thread that waits for others as well.
 
-use crate::call::{self, Call, Flight};
+use crate::call::{self, Call, CallState};
 use crate::error::SendError;
 use crate::future::At;
 use crate::link::Link;
 use crate::message::Message;
 use crate::send::SendRight;
-use core::sync::atomic::Ordering;
 use core::task::Waker;
-use handfast_sys::cpu;
 use std::sync::Arc;
 
 /// A call in flight, and a clone of the right that it was made by. Dropping it gives the reply up.
-pub(crate) struct Kept {
+pub(crate) struct OwnedCall {
     right: SendRight,
-    flight: Flight,
+    state: CallState,
 }
 
-impl Kept {
+impl OwnedCall {
     pub(crate) fn new(mut call: Call<'_>) -> Self {
         let right = call.right().clone();
-        let flight = call.take_flight();
-        Self { right, flight }
+        let state = call.take_state();
+        Self { right, state }
     }
 
     /// Uses the call.
     #[inline]
     fn by<T>(&mut self, work: impl FnOnce(&mut Call<'_>) -> T) -> T {
-        let flight = core::mem::replace(&mut self.flight, Flight::OVER);
-        let mut call = Call::of(&self.right, flight);
+        let state = core::mem::replace(&mut self.state, CallState::OVER);
+        let mut call = Call::of(&self.right, state);
         let done = work(&mut call);
-        self.flight = call.take_flight();
+        self.state = call.take_state();
         done
     }
 
@@ -49,7 +47,7 @@ impl Kept {
 
     /// The link and the number of the slot to sleep at.
     pub(crate) fn place(&mut self) -> (Arc<Link>, u32) {
-        let index = self.flight.index();
+        let index = self.state.index();
         self.by(|call| (call.place().0.clone(), index))
     }
 
@@ -63,17 +61,16 @@ impl Kept {
         self.by(|call| At::at_reply(call, waker))
     }
 
-    /// Whether the server is known to work on this thread's processor.
-    pub(crate) fn shares_processor(&self) -> bool {
-        // Relaxed: a hint.
-        self.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
+    /// See [`Call::shares_processor`].
+    pub(crate) fn shares_processor(&mut self) -> bool {
+        self.by(|call| call.shares_processor())
     }
 }
 
-impl Drop for Kept {
+impl Drop for OwnedCall {
     fn drop(&mut self) {
         // A call that is dropped is given up, if it has not ended.
-        let flight = core::mem::replace(&mut self.flight, Flight::OVER);
-        drop(Call::of(&self.right, flight));
+        let state = core::mem::replace(&mut self.state, CallState::OVER);
+        drop(Call::of(&self.right, state));
     }
 }
