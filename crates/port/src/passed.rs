@@ -92,20 +92,21 @@ impl Passed {
 
     /// The right has been sent.
     pub(crate) fn sent(self, process: &Arc<Process>, to: &Link, reply: ReplyRight) {
+        // First: a caller that has its answer finds it counted.
         let column = match self {
+            Self::Path { .. } => FORWARDS,
+            Self::Vine(_) => VINES,
+        };
+        to.row.add(column, 1);
+        match self {
             Self::Path { path, .. } => {
                 let slot = reply.slot();
                 slot.move_on(path);
                 slot.wake(path);
                 reply.used();
-                FORWARDS
             }
-            Self::Vine(own) => {
-                relay::add_relay(process, Relay::new(own, reply));
-                VINES
-            }
-        };
-        to.row.add(column, 1);
+            Self::Vine(own) => relay::add_relay(process, Relay::new(own, reply)),
+        }
     }
 }
 
