@@ -34,7 +34,7 @@ pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Active, Key, Rota};
+use handfast_proto::rota::{Active, Key, Rota, Verdict};
 use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::cpu;
 use handfast_wait::{FIRST_LOOKS, Waiter};
@@ -167,18 +167,25 @@ impl Poller {
                 return Some(notice);
             }
         }
-        if !self.spare.has_buffer() {
-            self.spare = Message::new();
-        }
-        if !self.rota.is_calm() || !self.active.is_of_one() {
+        self.make_room();
+        if !self.active.is_of_one() {
             return self.next_of_any();
         }
+        let is_calm = self.rota.is_calm();
         let (lanes, first) = self.active.front();
         let count = lanes.len();
         for step in 0..count {
             let place = first + step;
             let place = if place >= count { place - count } else { place };
             let key = self.active.front().0[place];
+            if !is_calm {
+                match self.asks(key) {
+                    None => continue,
+                    Some(Verdict::Serve) => {}
+                    // The next look goes on.
+                    Some(Verdict::Defer) => return self.admit(),
+                }
+            }
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
@@ -218,7 +225,7 @@ impl Poller {
             return self.next_notice();
         }
         if self.rota.waiting() > 0 {
-            self.admit()
+            self.admit_due()
         } else {
             None
         }
@@ -268,12 +275,18 @@ impl Poller {
         core::mem::replace(&mut self.looks.parked, false)
     }
 
-    /// Takes the message that waits in a lane, whatever it has and whichever right it came through.
-    #[cold]
-    fn take(&mut self, key: Key) -> Option<Request> {
+    /// Sees that there is a message to take one into.
+    #[inline(always)]
+    pub(super) fn make_room(&mut self) {
         if !self.spare.has_buffer() {
             self.spare = Message::new();
         }
+    }
+
+    /// Takes the message that waits in a lane, whatever it has and whichever right it came through. After
+    /// [`Self::make_room`].
+    #[cold]
+    fn take(&mut self, key: Key) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         // Read once: the header read here is the one that is looked at from here on.
         let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {

@@ -147,6 +147,8 @@ pub struct Rota {
     rate_ns: u64,
     /// When somebody was last admitted, or the queue last was empty.
     moved_ns: u64,
+    /// There was no place for a waiter when one was last asked for, and nothing has changed since: only time makes one (rule 6).
+    is_full: bool,
     /// The last wake-ups since the server slept: when, and whose.
     wakes: VecDeque<(u64, Key)>,
     /// How many.
@@ -174,6 +176,7 @@ impl Rota {
             requests: 0,
             rate_ns: 0,
             moved_ns: 0,
+            is_full: false,
             wakes: VecDeque::new(),
             wakes_kept: (4 * cap).clamp(WAKES_MIN, WAKES_MAX),
         }
@@ -247,6 +250,13 @@ impl Rota {
         self.waiting > 0 && self.active < self.cap
     }
 
+    /// Whether a waiter may have a place, other than by rule 6, which time alone brings about.
+    #[inline(always)]
+    #[must_use]
+    pub const fn may_admit(&self) -> bool {
+        self.waiting > 0 && !self.is_full
+    }
+
     /// A lane that was out rang (rule 3).
     pub fn rang(&mut self, key: Key, now_ns: u64, client_asleep: bool) -> Rang {
         if self.lanes[key].state != State::Out {
@@ -309,8 +319,10 @@ impl Rota {
         let user = self.next_user()?;
         let is_full = self.running() >= self.cap;
         if is_full && !stuck && !self.is_below_share(user) {
+            self.is_full = true;
             return None;
         }
+        debug_assert!(stuck || !self.is_full, "a place that has not been told");
         let key = self.users[user].queue.pop_front()?;
         self.waiting -= 1;
         self.moved_ns = now_ns;
@@ -403,6 +415,7 @@ impl Rota {
     fn wakes(&mut self, key: Key) {
         if !core::mem::replace(&mut self.lanes[key].waking, true) {
             self.waking += 1;
+            self.is_full = false;
         }
     }
 

@@ -1,9 +1,8 @@
 //! Looking at lanes of several users, or of an overloaded server: users in turn, each user's lanes in turn.
 
-use super::Poller;
-use crate::message::Message;
+use super::{LOOKS_PER_BELL, Poller};
 use crate::request::Request;
-use handfast_proto::rota::Verdict;
+use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::Unusual;
 use handfast_sys::clock;
 
@@ -21,30 +20,49 @@ impl Poller {
         }
     }
 
+    /// Whether the message that waits in an active lane of an overloaded server is taken now; its lane is put off if not.
+    /// `None` without a message.
+    #[inline(never)]
+    pub(super) fn asks(&mut self, key: Key) -> Option<Verdict> {
+        let lane = self.lanes[key].as_ref()?;
+        if !lane.consumer.is_ready(&lane.link.region.view()) {
+            return None;
+        }
+        let verdict = self.rota.request(key, clock::ticks_ns());
+        if verdict == Verdict::Defer {
+            self.defer(key);
+            self.active.found();
+        }
+        Some(verdict)
+    }
+
+    /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.
+    pub(super) fn admit_due(&mut self) -> Option<Request> {
+        match self.rota.may_admit() || self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
+            true => self.admit(),
+            false => None,
+        }
+    }
+
     /// The next message of an active lane.
     #[inline]
     pub(super) fn next_in_turn(&mut self) -> Option<Request> {
-        if !self.spare.has_buffer() {
-            self.spare = Message::new();
-        }
+        self.make_room();
         let mut parked = 0;
         self.active.begin();
         while let Some(key) = self.active.look() {
+            if !self.rota.is_calm() {
+                match self.asks(key) {
+                    None => continue,
+                    Some(Verdict::Serve) => {}
+                    // The next look goes on.
+                    Some(Verdict::Defer) => return self.admit(),
+                }
+            }
             let Some(lane) = self.lanes[key].as_mut() else {
                 continue;
             };
             let region = lane.link.region.view();
-            if !self.rota.is_calm() {
-                if !lane.consumer.is_ready(&region) {
-                    continue;
-                }
-                if self.rota.request(key, clock::ticks_ns()) == Verdict::Defer {
-                    self.defer(key);
-                    self.active.found();
-                    // The next look goes on.
-                    return self.admit();
-                }
-            }
             let usual = lane.usual();
             let Some(taken) = lane.consumer.poll(&region, &mut self.spare, usual) else {
                 continue;

@@ -352,6 +352,7 @@ impl Poller {
                     break;
                 }
                 // A peer that makes another message of it meanwhile loses that.
+                self.make_room();
                 drop(self.take(key));
                 self.look_again();
             }

@@ -18,6 +18,7 @@ impl Rota {
 
     /// After a user's active or waiting lanes have changed: who is present, and the share of each.
     pub(super) fn settle(&mut self, user: usize) {
+        self.is_full = false;
         let user = &mut self.users[user];
         let is_present = !user.is_idle();
         if is_present != user.is_present {
@@ -31,6 +32,7 @@ impl Rota {
     }
 
     pub(super) fn fit_share(&mut self) {
+        self.is_full = false;
         self.share = self.cap.div_ceil(self.present.max(1));
     }
 
