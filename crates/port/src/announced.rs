@@ -31,7 +31,7 @@ impl<'a> Announced<'a> {
         if index >= REPLIES {
             link.returns().sleeps(slot.wait());
         }
-        link.process.watch_sleepers();
+        watch(link, index);
         let notified = crate::arrivals::epoch();
         let how = match how {
             Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
@@ -83,6 +83,18 @@ impl<'a> Announced<'a> {
             link.returns().wakes(slot.wait());
         }
         parked(link, self.index).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Has the keeper look after the sleep.
+fn watch(link: &Link, index: u32) {
+    match link.slots.get(index as usize) {
+        Some(slot) => {
+            slot.enter();
+            link.process.watch_caller();
+        }
+        // A call that is passed on has its slot elsewhere.
+        None => link.process.watch_sleepers(),
     }
 }
 

@@ -231,7 +231,7 @@ impl Keeper {
             let mut left = Left::Soon;
             turn(|| left = self.work(timer));
             if let Some(from_now_ns) = self.backoff.after(timer, left) {
-                self.process.schedule_in(timer, from_now_ns);
+                self.process.upkeep.put_off(timer, from_now_ns);
             }
         }
         self.process.upkeep.end();

@@ -161,8 +161,19 @@ impl Process {
     /// within [`WATCH_NS`]. A system call at most that often.
     #[inline]
     pub(crate) fn watch_sleepers(&self) {
-        if !self.upkeep.is_due_within(Timer::Sleepers, WATCH_NS) {
-            self.schedule(Timer::Sleepers);
+        self.watch_within(WATCH_NS);
+    }
+
+    /// As [`Self::watch_sleepers`], of a thread that has entered its call in its slot: within [`SLEEPS_NS`].
+    #[inline]
+    pub(crate) fn watch_caller(&self) {
+        self.watch_within(SLEEPS_NS);
+    }
+
+    #[inline]
+    fn watch_within(&self, from_now_ns: u64) {
+        if !self.upkeep.is_due_within(Timer::Sleepers, from_now_ns) {
+            self.schedule_in(Timer::Sleepers, from_now_ns);
         }
     }
 
@@ -224,7 +235,10 @@ impl Process {
     }
 }
 
-/// A caller that sleeps, and a lane that has rung, are looked after this often, and the server woken the second time, whatever
+/// A lane that has rung, and a task that waits, are looked after this often, and the server woken the second time, whatever
 /// the bell says: another peer of the trust group may have taken the server's announcement away, or its sleeper.
 /// Twice this, and the time that three threads take to wake, is what such a peer can delay a message: 100 ms in all.
 pub(crate) const WATCH_NS: u64 = Timer::Sleepers.delay_ns();
+/// After this, for a caller that has slept for longer than [`WATCH_NS`]. It says when it went to sleep, so that one look
+/// is enough: where many callers sleep in turn, each look is at a process whose memory no cache has.
+pub(crate) const SLEEPS_NS: u64 = 2 * WATCH_NS;

@@ -1,7 +1,8 @@
 //! Reply slots of calls, our side.
 
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 use handfast_layout::link::{LANES, REPLIES};
+use handfast_sys::clock;
 
 /// The reply slot of a call, and its generation there; for another message, its position in the lane.
 #[derive(Clone, Copy)]
@@ -15,10 +16,13 @@ pub(crate) struct Ticket {
 #[derive(Default)]
 pub(crate) struct SlotState {
     pub(crate) state: AtomicU8,
+    /// When the call in `watched` was entered there, in milliseconds, of which the upper bits are left out: it is asked how
+    /// long a short time is.
+    entered_ms: AtomicU16,
     pub(crate) generation: AtomicU32,
     pub(crate) position: AtomicU32,
-    /// Generation of the call that was in flight at the keeper's last look.
-    pub(crate) watched: AtomicU32,
+    /// Generation of the call that the keeper looks after.
+    watched: AtomicU32,
 }
 
 /// The slots of all calls; a lane's on lines of their own.
@@ -40,6 +44,16 @@ impl core::ops::Deref for Slots {
     }
 }
 
+const MS: u64 = 1_000_000;
+
+const fn lower(ms: u64) -> u16 {
+    (ms & 0xffff) as u16
+}
+
+fn now_ms() -> u16 {
+    lower(clock::ticks_ns() / MS)
+}
+
 /// Bytes that a processor fetches together.
 pub(crate) const LINES_BYTES: usize = 128;
 
@@ -52,6 +66,24 @@ const _: () =
     assert!((SLOTS_PER_LANE as usize * size_of::<SlotState>()).is_multiple_of(LINES_BYTES));
 
 impl SlotState {
+    /// Enters its call as one that the keeper looks after. Whether it was not entered yet.
+    pub(crate) fn enter(&self) -> bool {
+        // Relaxed throughout: each is a hint, and the keeper looks again.
+        let generation = self.generation.load(Ordering::Relaxed);
+        let is_new = self.watched.load(Ordering::Relaxed) != generation;
+        if is_new {
+            self.entered_ms.store(now_ms(), Ordering::Relaxed);
+            self.watched.store(generation, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// For how long its call has been entered, in nanoseconds; of one from long ago it may say less.
+    pub(crate) fn entered_for_ns(&self) -> u64 {
+        let entered_ms = self.entered_ms.load(Ordering::Relaxed);
+        u64::from(now_ms().wrapping_sub(entered_ms)) * MS
+    }
+
     /// Whether the outcome of its last call has been taken, and no other has it.
     pub(crate) fn is_free(&self) -> bool {
         // Acquire: pairs with `SendRight::free`. Its generation is not zero once it has had a call.
@@ -67,4 +99,30 @@ impl SlotState {
     pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_entered_once_and_counts_from_then() {
+        let slot = SlotState::default();
+        slot.generation.store(7, Ordering::Relaxed);
+        assert!(slot.enter());
+        assert!(!slot.enter());
+        let before_ms = now_ms().wrapping_sub(90);
+        slot.entered_ms.store(before_ms, Ordering::Relaxed);
+        assert!(!slot.enter(), "as one that has just come");
+        assert!((90 * MS..1_000 * MS).contains(&slot.entered_for_ns()));
+        slot.generation.store(8, Ordering::Relaxed);
+        assert!(slot.enter(), "the next call is another");
+        assert!(slot.entered_for_ns() < 90 * MS);
+    }
+
+    /// Milliseconds are kept by their lower bits.
+    #[test]
+    fn a_short_time_is_one_also_where_the_clock_comes_round() {
+        assert_eq!(lower(0x1_0005).wrapping_sub(lower(0xfff0)), 0x15);
+    }
 }

@@ -89,6 +89,13 @@ impl Upkeep {
             && due_ns.swap(NEVER_NS, Ordering::Acquire) <= now_ns
     }
 
+    /// Control thread, between [`Self::begin`] and [`Self::end`]: as [`Self::schedule`], without a system call.
+    pub(crate) fn put_off(&self, timer: Timer, from_now_ns: u64) {
+        let due_ns = clock::ticks_ns() + from_now_ns;
+        // Relaxed: the work is this thread's own. `end` sets the alarm, also for threads that find this time early enough.
+        self.due_ns[timer.index()].fetch_min(due_ns, Ordering::Relaxed);
+    }
+
     /// Control thread: sets the alarm for what is due next.
     pub(crate) fn end(&self) {
         // Relaxed: behind the exchange in `begin` (E21).

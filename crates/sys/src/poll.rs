@@ -1,5 +1,6 @@
 //! Waiting on descriptors: epoll and event descriptors.
 
+use core::mem::MaybeUninit;
 use rustix::event::epoll;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -138,12 +139,12 @@ impl Poll {
                 tv_nsec: (left % 1_000_000_000).cast_signed(),
             }
         });
-        let mut buffer = [epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        }; 256];
-        let ready = epoll::wait(&self.epoll, &mut buffer[..], timeout.as_ref()).unwrap_or(0);
-        events.extend(buffer[..ready].iter().map(|event| {
+        let mut buffer = [const { MaybeUninit::<epoll::Event>::uninit() }; 256];
+        let ready = match epoll::wait(&self.epoll, &mut buffer, timeout.as_ref()) {
+            Ok((ready, _)) => ready,
+            Err(_) => &mut [],
+        };
+        events.extend(ready.iter().map(|event| {
             let flags = event.flags;
             Event {
                 token: event.data.u64(),

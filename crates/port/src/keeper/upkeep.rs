@@ -102,12 +102,17 @@ impl Keeper {
             self.watch_ns = WATCH_NS;
             return Left::Nothing;
         }
-        let moved = links.iter().fold(false, |moved, link| link.watch() | moved);
-        self.watch_ns = match moved || links.iter().any(|link| link.has_tasks_for_room()) {
-            true => WATCH_NS,
-            false => (self.watch_ns * 2).min(WATCH_NS_MAX),
+        let next_ns = links.iter().filter_map(|link| link.watch()).min();
+        let for_room = links.iter().any(|link| link.has_tasks_for_room());
+        let next_ns = next_ns
+            .into_iter()
+            .chain(for_room.then_some(WATCH_NS))
+            .min();
+        self.watch_ns = match next_ns {
+            Some(_) => WATCH_NS,
+            None => (self.watch_ns * 2).min(WATCH_NS_MAX),
         };
-        Left::In(self.watch_ns)
+        Left::In(next_ns.unwrap_or(self.watch_ns))
     }
 
     /// Forgets handshakes whose connectors have taken too long.

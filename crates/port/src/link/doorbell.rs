@@ -3,6 +3,7 @@
 use super::Link;
 use super::rouse::ROUSED_MAX;
 use crate::peer_bells::PeerBells;
+use crate::process::{SLEEPS_NS, WATCH_NS};
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -125,19 +126,23 @@ impl Link {
         true
     }
 
-    /// Nudges the server for each call that was in flight at the last look already, and wakes its
-    /// caller if it has been answered. Returns whether
-    /// there are calls that were not, so that the next look should come soon.
-    pub(crate) fn watch(&self) -> bool {
-        let mut moved = false;
+    /// Nudges the server for each call whose caller has slept for [`WATCH_NS`], and wakes the caller if it has been answered.
+    /// Returns in how many nanoseconds the next look is due for those that have not slept for so long.
+    pub(crate) fn watch(&self) -> Option<u64> {
+        let mut next_ns = None;
         let mut late = 0u32;
         for (index, slot) in self.slots.iter().enumerate() {
             // Relaxed throughout: a call that comes or goes meanwhile is looked at next time.
             if slot.state.load(Ordering::Relaxed) != SlotState::BUSY {
                 continue;
             }
-            let generation = slot.generation.load(Ordering::Relaxed);
-            if slot.watched.swap(generation, Ordering::Relaxed) == generation {
+            // A task's call is entered here.
+            let slept_ns = match slot.enter() {
+                true => 0,
+                false => slot.entered_for_ns(),
+            };
+            if slept_ns >= WATCH_NS {
+                let generation = slot.generation.load(Ordering::Relaxed);
                 let reply = Slot::of(self.calls, index as u32);
                 if reply.is_answered(&self.region, generation) {
                     // The server has left the wake-up for later, and does something else.
@@ -148,7 +153,8 @@ impl Link {
                     late |= 1 << (index as u32 / SLOTS_PER_LANE);
                 }
             } else {
-                moved = true;
+                let due_ns = SLEEPS_NS - slept_ns;
+                next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
             }
         }
         for lane in 0..LANES {
@@ -161,7 +167,10 @@ impl Link {
             }
         }
         self.watch_tasks();
-        self.watch_rung() || moved
+        match self.watch_rung() {
+            true => Some(WATCH_NS),
+            false => next_ns,
+        }
     }
 
     /// Whether the keeper is to look after it.
