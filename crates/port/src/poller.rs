@@ -287,6 +287,7 @@ impl Poller {
     /// [`Self::make_room`].
     #[cold]
     fn take(&mut self, key: Key) -> Option<Request> {
+        debug_assert!(self.spare.has_buffer(), "the message would be lost");
         let lane = self.lanes[key].as_mut()?;
         // Read once: the header read here is the one that is looked at from here on.
         let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {

@@ -14,6 +14,7 @@ mod doors;
 mod given;
 mod introductions;
 mod members;
+mod overload;
 mod polled;
 mod revocation;
 mod under_way;

@@ -105,6 +105,8 @@ impl Poller {
             if self.activate(admitted, now_ns)
                 && let Admitted::Request(key) = admitted
             {
+                // The last message may have been taken, and have led nowhere.
+                self.make_room();
                 match self.take(key) {
                     None if self.has_parked() => {}
                     taken => return taken,
