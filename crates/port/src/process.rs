@@ -242,3 +242,5 @@ pub(crate) const WATCH_NS: u64 = Timer::Sleepers.delay_ns();
 /// After this, for a caller that has slept for longer than [`WATCH_NS`]. It says when it went to sleep, so that one look
 /// is enough: where many callers sleep in turn, each look is at a process whose memory no cache has.
 pub(crate) const SLEEPS_NS: u64 = 2 * WATCH_NS;
+/// The longest between two looks.
+pub(crate) const WATCH_NS_MAX: u64 = 10_000_000_000;

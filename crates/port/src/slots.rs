@@ -70,12 +70,16 @@ impl SlotState {
     pub(crate) fn enter(&self) -> bool {
         // Relaxed throughout: each is a hint, and the keeper looks again.
         let generation = self.generation.load(Ordering::Relaxed);
-        let is_new = self.watched.load(Ordering::Relaxed) != generation;
-        if is_new {
-            self.entered_ms.store(now_ms(), Ordering::Relaxed);
-            self.watched.store(generation, Ordering::Relaxed);
+        let before = self.watched.load(Ordering::Relaxed);
+        if before == generation {
+            return false;
         }
-        is_new
+        self.entered_ms.store(now_ms(), Ordering::Relaxed);
+        // The keeper may come late: the slot's next call has entered itself by then.
+        let _ =
+            self.watched
+                .compare_exchange(before, generation, Ordering::Relaxed, Ordering::Relaxed);
+        true
     }
 
     /// For how long its call has been entered, in nanoseconds; of one from long ago it may say less.

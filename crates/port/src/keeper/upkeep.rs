@@ -14,7 +14,7 @@ use crate::moving;
 use crate::paths;
 use crate::per_cpu::worker;
 use crate::port::ports;
-use crate::process::{Process, WATCH_NS};
+use crate::process::{Process, WATCH_NS, WATCH_NS_MAX};
 use crate::redirect;
 use crate::relay;
 use crate::served;
@@ -24,9 +24,6 @@ use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use std::sync::Arc;
-
-/// The longest between two looks at callers that sleep.
-const WATCH_NS_MAX: u64 = 10_000_000_000;
 
 impl Keeper {
     /// Does the work of `timer`, as far as possible now.
@@ -91,7 +88,7 @@ impl Keeper {
         }
     }
 
-    /// Looks after callers that sleep. A server that takes long is woken less and less often.
+    /// Looks after callers that sleep, and others that wait for a peer: these less and less often.
     fn watch(&mut self) -> Left {
         let links: Vec<_> = {
             let links = links::list(&self.process);

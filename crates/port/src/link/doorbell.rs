@@ -3,7 +3,7 @@
 use super::Link;
 use super::rouse::ROUSED_MAX;
 use crate::peer_bells::PeerBells;
-use crate::process::{SLEEPS_NS, WATCH_NS};
+use crate::process::{SLEEPS_NS, WATCH_NS, WATCH_NS_MAX};
 use crate::slots::SLOTS_PER_LANE;
 use crate::slots::SlotState;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -127,7 +127,7 @@ impl Link {
     }
 
     /// Nudges the server for each call whose caller has slept for [`WATCH_NS`], and wakes the caller if it has been answered.
-    /// Returns in how many nanoseconds the next look is due for those that have not slept for so long.
+    /// Returns in how many nanoseconds the next look is due, if calls are in flight or lanes have rung.
     pub(crate) fn watch(&self) -> Option<u64> {
         let mut next_ns = None;
         let mut late = 0u32;
@@ -138,10 +138,17 @@ impl Link {
             }
             // A task's call is entered here.
             let slept_ns = match slot.enter() {
-                true => 0,
-                false => slot.entered_for_ns(),
+                true => None,
+                false => Some(slot.entered_for_ns()),
             };
-            if slept_ns >= WATCH_NS {
+            let due_ns = match slept_ns {
+                None => WATCH_NS,
+                Some(slept_ns) if slept_ns < WATCH_NS => SLEEPS_NS - slept_ns,
+                // A server that takes long is woken less and less often.
+                Some(slept_ns) => slept_ns.min(WATCH_NS_MAX),
+            };
+            next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
+            if slept_ns.is_some_and(|slept_ns| slept_ns >= WATCH_NS) {
                 let generation = slot.generation.load(Ordering::Relaxed);
                 let reply = Slot::of(self.calls, index as u32);
                 if reply.is_answered(&self.region, generation) {
@@ -152,9 +159,6 @@ impl Link {
                 } else {
                     late |= 1 << (index as u32 / SLOTS_PER_LANE);
                 }
-            } else {
-                let due_ns = SLEEPS_NS - slept_ns;
-                next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
             }
         }
         for lane in 0..LANES {

@@ -26,6 +26,8 @@ enum Without {
     AlarmAcquire,
     /// The control thread stores the alarm's time in the place of an exchange.
     Exchange,
+    /// The control thread does not set the alarm for what is due next.
+    End,
 }
 
 struct Upkeep {
@@ -59,8 +61,8 @@ impl Upkeep {
         }
     }
 
-    /// The control thread does what is due: `Keeper::keep_up`.
-    fn keep_up(&self, done: &mut [bool; THREADS]) {
+    /// The control thread does what is due: `Keeper::keep_up`. Some of it may be left: `Upkeep::put_off`.
+    fn keep_up(&self, done: &mut [bool; THREADS], puts_off: bool) {
         *self.alarm.lock().unwrap() = false;
         match self.without {
             Without::Exchange => self.alarm_ns.store(NEVER_NS, Release),
@@ -75,7 +77,10 @@ impl Upkeep {
                 *done |= work.load(Relaxed);
             }
         }
-        if self.due_ns.load(Relaxed) != NEVER_NS {
+        if puts_off {
+            self.due_ns.fetch_min(DUE_NS, Relaxed);
+        }
+        if self.without != Without::End && self.due_ns.load(Relaxed) != NEVER_NS {
             self.alarm_ns.fetch_min(DUE_NS, Release);
             *self.alarm.lock().unwrap() = true;
         }
@@ -83,6 +88,11 @@ impl Upkeep {
 }
 
 fn check(without: Without) {
+    check_where(without, false);
+}
+
+/// As [`check`], where some of what is done first is left.
+fn check_where(without: Without, puts_off: bool) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -101,12 +111,12 @@ fn check(without: Without) {
             })
             .collect();
         let mut done = [false; THREADS];
-        upkeep.keep_up(&mut done);
+        upkeep.keep_up(&mut done, puts_off);
         threads
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         if *upkeep.alarm.lock().unwrap() {
-            upkeep.keep_up(&mut done);
+            upkeep.keep_up(&mut done, false);
         }
         assert_eq!(done, [true; THREADS], "work is left");
     });
@@ -115,6 +125,16 @@ fn check(without: Without) {
 #[test]
 fn e20_e21_all_work_is_done() {
     check(Without::Nothing);
+}
+
+#[test]
+fn e21_all_work_is_done_also_beside_some_that_is_left() {
+    check_where(Without::Nothing, true);
+}
+
+#[test]
+fn e21_without_the_alarm_for_what_is_left_work_is_left() {
+    must_panic("work is left", || check_where(Without::End, true));
 }
 
 #[test]
