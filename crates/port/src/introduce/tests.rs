@@ -73,6 +73,34 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     link_end::end_link(&process, &link);
 }
 
+/// A new home connects and claims at once: its exporter's control thread may enter the link only after that has heard the old home, which
+/// provides what is claimed.
+#[test]
+fn what_is_provided_to_a_new_home_waits_for_its_link() {
+    let (process, link, _peer) = link();
+    links::list(&process).push(Some(link.clone()));
+    let receive = crate::anonymous().unwrap();
+    let port = receive.port().clone();
+    let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
+    let (number, recipient) = (OF_MOVED | u64::from(port.id), [9; 20]);
+    let header = Header {
+        kind: Kind::CONTROL,
+        port: handle,
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: 0,
+    };
+    let said = LaneControl::Provide { number, recipient }.encode();
+    provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
+    let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
+    let Redeemed::To(target) = redeemed else {
+        panic!("claimed in vain: {redeemed:?}");
+    };
+    ended(&process, target);
+    link_end::end_link(&process, &link);
+}
+
 #[test]
 fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     let (process, link, _peer) = link();
