@@ -5,7 +5,7 @@ mod common;
 mod members;
 
 use common::call;
-use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, SendError};
+use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, RightError, SendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 #[test]
@@ -245,7 +245,9 @@ fn forker(name: &str) {
     // And connects for itself.
     in_fork(|| {
         let own = handfast::connect(name).unwrap();
-        &*own.call(b"own").unwrap() == b"own"
+        let passed_on = own.with([right.clone().into()]).call(b"its parent's");
+        let error = passed_on.unwrap_err().error;
+        &*own.call(b"own").unwrap() == b"own" && error == SendError::Right(RightError::Forked)
     });
     call(&right, b"at last");
     common::say("forked");
@@ -273,7 +275,8 @@ fn receiving_forker(name: &str) {
     let mut inherited = Some(request);
     in_fork(|| {
         let is_cancelled = inherited.as_ref().unwrap().is_cancelled();
-        is_cancelled && inherited.take().unwrap().reply(b"from the child") == Err(ReplyError::Gone)
+        let replied = inherited.take().unwrap().reply(b"from the child");
+        is_cancelled && replied == Err(ReplyError::Misuse(Misuse::Forked))
     });
     in_fork(|| {
         drop(inherited.take());
@@ -494,7 +497,7 @@ fn table(echo: &str) {
         ("drop a set", Box::new(|| (drop(WaitSet::new()), true).1)),
         (
             "reply",
-            Box::new(|| replied.reply(b"") == Err(ReplyError::Gone)),
+            Box::new(|| replied.reply(b"") == Err(ReplyError::Misuse(Misuse::Forked))),
         ),
         (
             "reply with rights",

@@ -3,7 +3,9 @@
 mod common;
 
 use common::{PATIENCE, within_patience};
-use handfast::error::{BindError, ConnectError, Gone, Misuse, ReceiveError, RightError, SendError};
+use handfast::error::{
+    BindError, ConnectError, Gone, Misuse, ReceiveError, ReplyError, RightError, SendError,
+};
 use handfast::{Counters, Node, Options, ReceiveRight, Right, SendRight, Strategy};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -363,6 +365,8 @@ fn a_shutdown_ends_every_wait_with_its_error_and_frees_the_name() {
         let (sent, is_sent) = std::sync::mpsc::channel();
         let caller = scope.spawn(|| right.call(b"never answered").unwrap_err());
         let held = port.receive().unwrap();
+        let other = scope.spawn(|| right.call(b"nor this").unwrap_err());
+        let with_right = port.receive().unwrap();
         let receivers = asleep.each_ref().map(|port| {
             let sent = sent.clone();
             scope.spawn(move || {
@@ -374,13 +378,18 @@ fn a_shutdown_ends_every_wait_with_its_error_and_frees_the_name() {
         let waits = scope.spawn(|| set.receive().unwrap_err());
         receivers.iter().for_each(|_| is_sent.recv().unwrap());
         server.shutdown();
-        assert_eq!(caller.join().unwrap(), SendError::Gone(Gone::Process));
+        for thread in [caller, other] {
+            assert_eq!(thread.join().unwrap(), SendError::Gone(Gone::Process));
+        }
         for thread in receivers {
             assert_eq!(thread.join().unwrap(), ReceiveError::Misuse(SHUT));
         }
         assert_eq!(follower.join().unwrap(), ReceiveError::Misuse(SHUT));
         assert_eq!(waits.join().unwrap(), ReceiveError::Misuse(SHUT));
-        drop(held);
+        // Its caller is there still: it is this node that answers no more.
+        let shut = ReplyError::Misuse(SHUT);
+        assert_eq!(held.reply(b"late").unwrap_err(), shut);
+        assert_eq!(with_right.reply_with(b"late", []).unwrap_err().error, shut);
     });
     assert_eq!(port.try_receive().unwrap_err(), ReceiveError::Misuse(SHUT));
     assert_eq!(set.try_receive().unwrap_err(), ReceiveError::Misuse(SHUT));

@@ -2,7 +2,7 @@
 
 use crate::again;
 use crate::again::key_of;
-use crate::error::RightError;
+use crate::error::{Misuse, RightError};
 use crate::give_back;
 use crate::imported::own_of;
 use crate::introduce::Provided;
@@ -309,11 +309,12 @@ fn part_of(
     right: &Right,
     goes_on: bool,
 ) -> Result<(Part, Undo), RightError> {
-    if right
-        .node()
-        .is_some_and(|node| !core::ptr::eq(&**node, process))
-    {
-        return Err(RightError::OtherNode);
+    let node = right.node();
+    if let Some(other) = node.filter(|node| !core::ptr::eq(&***node, process)) {
+        return Err(match other.check() {
+            Err(Misuse::Forked) => RightError::Forked,
+            _ => RightError::OtherNode,
+        });
     }
     if let Right::Send(right) = right {
         right.await_word(Waiting::Always);

@@ -221,7 +221,9 @@ impl Reply<'_> {
                 },
             },
             State::Failed(error) => (State::Over, Some(Err(error))),
-            State::Over => unreachable!("a future is not polled after its end"),
+            State::Over => {
+                panic!("the reply was taken: a `Reply` is not polled after it was ready")
+            }
         };
         self.state = state;
         outcome

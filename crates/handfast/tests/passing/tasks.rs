@@ -5,6 +5,7 @@ use crate::common::Child;
 use handfast::SendRight;
 use handfast::error::{Gone, SendError};
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
@@ -321,4 +322,19 @@ fn whatever_is_dropped_and_waited_for_at_random_all_others_are_answered() {
     }
     println!("{answered} answered, {dropped} brief");
     server.kill();
+}
+
+#[test]
+#[should_panic(expected = "not polled after it was ready")]
+fn a_reply_that_was_ready_is_not_polled_again() {
+    let port = handfast::anonymous().unwrap();
+    let right = port.mint(0).connect().unwrap();
+    let server = std::thread::spawn(move || port.receive().unwrap().reply(b"").unwrap());
+    let mut reply = std::pin::pin!(right.call_async(b""));
+    let mut context = Context::from_waker(Waker::noop());
+    while reply.as_mut().poll(&mut context).is_pending() {
+        std::thread::yield_now();
+    }
+    server.join().unwrap();
+    let _ = reply.as_mut().poll(&mut context);
 }

@@ -113,8 +113,10 @@ pub enum RightError {
          other end of a link only; send the bytes or memory instead"
     )]
     Vine,
-    /// The block's arena was made before a `fork` and does not exist in the child.
-    #[error("the block was made before fork() and is not there in the child; make an arena there")]
+    /// The right, or the block's arena, was made before a `fork` and does not exist in the child.
+    #[error(
+        "the right or block was made before fork() and is not there in the child; connect, mint or make an arena there"
+    )]
     Forked,
     /// The kernel does not send the descriptor.
     #[error("{}", why_refused(*.errno))]

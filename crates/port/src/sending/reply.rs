@@ -2,6 +2,7 @@
 
 use crate::describe::{Described, Load};
 use crate::error::{ReplyError, SendError};
+use crate::link::Link;
 use crate::link::long::{self, Use};
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
@@ -18,7 +19,7 @@ impl Request {
     /// # Errors
     /// See [`ReplyError`]. With [`ReplyError::TooLong`] and [`ReplyError::Right`] the call ends as dropped. A caller that has died is
     /// [`ReplyError::Gone`] once its death is known here; until then, and when the caller has given up, the reply is
-    /// discarded without an error.
+    /// discarded without an error. [`ReplyError::Misuse`] in a forked child, and once the node was shut down, which has ended the call.
     pub fn reply(mut self, bytes: &[u8]) -> Result<(), ReplyError> {
         let right = self.take_reply().ok_or(ReplyError::NotACall)?;
         right.reply(bytes)
@@ -51,7 +52,10 @@ impl ReplyRight {
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         let replied = answer(self.slot(), bytes);
         // Nothing is left to be said to the caller.
-        if matches!(replied, Ok(()) | Err(ReplyError::Gone)) {
+        if matches!(
+            replied,
+            Ok(()) | Err(ReplyError::Gone | ReplyError::Misuse(_))
+        ) {
             self.used();
         }
         replied
@@ -86,13 +90,22 @@ impl ReplyRight {
     }
 }
 
+/// Why nothing goes through a link that has ended.
+#[cold]
+fn over(link: &Link) -> ReplyError {
+    match link.process.check() {
+        Err(misuse) => ReplyError::Misuse(misuse),
+        Ok(()) => ReplyError::Gone,
+    }
+}
+
 fn answer(reply: &ReplySlot, bytes: &[u8]) -> Result<(), ReplyError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         let _shield = deadline::shield();
         return answer_loaded(reply, bytes, &mut Load::default());
     }
     if reply.link.is_over() {
-        return Err(ReplyError::Gone);
+        return Err(over(&reply.link));
     }
     reply.answer(Kind::Message, bytes);
     Ok(())
@@ -105,7 +118,7 @@ fn answer_loaded(reply: &ReplySlot, bytes: &[u8], load: &mut Load) -> Result<(),
         return Err(ReplyError::TooLong { len_bytes });
     }
     if link.is_over() {
-        return Err(ReplyError::Gone);
+        return Err(over(link));
     }
     let process = link.process.clone();
     let mut described = Described::new().goes_on(reply.is_passed());
