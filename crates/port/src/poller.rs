@@ -34,10 +34,11 @@ pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Active, Key, Rota, Verdict};
+use handfast_proto::rota::{Active, Key, Rota};
 use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::cpu;
 use handfast_wait::{FIRST_LOOKS, Waiter};
+use in_turn::Look;
 use lane::{Lane, wake_for_room};
 
 use pinned::Pinned;
@@ -178,21 +179,11 @@ impl Poller {
             let place = first + step;
             let place = if place >= count { place - count } else { place };
             let key = self.active.front().0[place];
-            if !is_calm {
-                match self.asks(key) {
-                    None => continue,
-                    Some(Verdict::Serve) => {}
-                    // The next look goes on.
-                    Some(Verdict::Defer) => return self.admit(),
-                }
-            }
-            let Some(lane) = self.lanes[key].as_mut() else {
-                continue;
-            };
-            let region = lane.link.region.view();
-            let usual = lane.usual();
-            let Some(taken) = lane.consumer.poll(&region, &mut self.spare, usual) else {
-                continue;
+            let taken = match self.look_at(key, is_calm) {
+                Look::Empty => continue,
+                // The next look goes on.
+                Look::Deferred => return self.admit(),
+                Look::Taken(taken) => taken,
             };
             let next = self.active.goes_on(place);
             if count > 1
@@ -203,7 +194,7 @@ impl Poller {
             }
             return match taken {
                 Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
-                Err(Unusual) => match self.take(key) {
+                Err(Unusual) => match self.take_unusual(key) {
                     // The others go on meanwhile.
                     None if self.has_parked() => self.next_in_turn().or_else(|| self.next_other()),
                     taken => taken,
@@ -283,10 +274,15 @@ impl Poller {
         }
     }
 
-    /// Takes the message that waits in a lane, whatever it has and whichever right it came through. After
-    /// [`Self::make_room`].
-    #[cold]
+    /// Takes the message that waits in a lane, whatever it has and whichever right it came through.
     fn take(&mut self, key: Key) -> Option<Request> {
+        self.make_room();
+        self.take_unusual(key)
+    }
+
+    /// As [`Self::take`], of the one that [`Self::look_at`] has found just now.
+    #[cold]
+    fn take_unusual(&mut self, key: Key) -> Option<Request> {
         debug_assert!(self.spare.has_buffer(), "the message would be lost");
         let lane = self.lanes[key].as_mut()?;
         // Read once: the header read here is the one that is looked at from here on.

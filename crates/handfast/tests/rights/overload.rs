@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 /// More than there are processors, mostly: clients wait for their turns.
 const CLIENTS: usize = 8;
 /// Clients that call by rights that were revoked.
-const REFUSED: usize = 4;
+const REFUSED: usize = 8;
 const CALLS: u32 = 60_000;
 
 fn node() -> Node {

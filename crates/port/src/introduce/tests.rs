@@ -12,6 +12,7 @@ use core::cell::RefCell;
 use handfast_channel::reply::Slot;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{IS_HANDLE, Part};
+use handfast_proto::rights::Handle;
 use handfast_ring::lane::Header;
 
 type Step = Box<dyn FnOnce()>;
@@ -27,6 +28,18 @@ pub(super) fn between() {
     }
 }
 
+/// The header of a statement by a right.
+const fn said_by(port: Handle) -> Header {
+    Header {
+        kind: Kind::CONTROL,
+        port,
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: 0,
+    }
+}
+
 #[test]
 fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let (process, link, _peer) = link();
@@ -36,14 +49,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
     let (number, recipient) = (u64::from(port.id), [9; 20]);
     BETWEEN.set(Some(Box::new(move || receive.revoke(5))));
-    let header = Header {
-        kind: Kind::CONTROL,
-        port: handle,
-        reply: 0,
-        generation: 0,
-        units: 0,
-        cpu: 0,
-    };
+    let header = said_by(handle);
     let said = LaneControl::Provide { number, recipient }.encode();
     provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
     let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
@@ -83,14 +89,7 @@ fn what_is_provided_to_a_new_home_waits_for_its_link() {
     let port = receive.port().clone();
     let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
     let (number, recipient) = (OF_MOVED | u64::from(port.id), [9; 20]);
-    let header = Header {
-        kind: Kind::CONTROL,
-        port: handle,
-        reply: 0,
-        generation: 0,
-        units: 0,
-        cpu: 0,
-    };
+    let header = said_by(handle);
     let said = LaneControl::Provide { number, recipient }.encode();
     provide::hear_said(&link, &process, (header, &said), Some(0)).unwrap();
     let redeemed = provisions(&process).redeem((link.identity(), number), recipient);
@@ -106,14 +105,7 @@ fn nobody_gives_back_a_claim_while_it_is_redeemed() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));
     let (word, number, introducer) = (1, 1, [9; 20]);
-    let header = Header {
-        kind: Kind::CONTROL,
-        port: 0,
-        reply: 0,
-        generation: 0,
-        units: 0,
-        cpu: 0,
-    };
+    let header = said_by(0);
     let claim = LaneControl::Claim {
         word,
         number,
@@ -148,14 +140,7 @@ fn no_port_moves_to_where_another_has_been_made() {
     let own = crate::anonymous().unwrap();
     for port in [&vine.port, own.port()] {
         let handle = notice::export(&link, port, Target::full(port.id, 5)).unwrap();
-        let header = Header {
-            kind: Kind::CONTROL,
-            port: handle,
-            reply: 0,
-            generation: 0,
-            units: 0,
-            cpu: 0,
-        };
+        let header = said_by(handle);
         let provides = |number, recipient| {
             let number = number | 1 << 40 | u64::from(port.id);
             let said = LaneControl::Provide { number, recipient }.encode();

@@ -50,10 +50,7 @@ impl Poller {
                 self.spare = core::mem::replace(&mut places[run.messages], Message::new());
                 self.taken(key, header, len_bytes)
             }
-            Err(Unusual) => {
-                self.make_room();
-                self.take(key)
-            }
+            Err(Unusual) => self.take(key),
         });
         batch.add(run.messages);
         last

@@ -3,12 +3,21 @@
 use super::{LOOKS_PER_BELL, Poller};
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
-use handfast_ring::lane::Unusual;
+use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::clock;
 
 /// Lanes whose messages wait for the rights they name, looked at between two looks at the bells: each takes as long as
 /// a message does.
 const PARKED_PER_BELL: u32 = 16;
+
+/// The result of a look at an active lane.
+pub(super) enum Look {
+    Empty,
+    /// A message, whose lane's turn is over.
+    Deferred,
+    /// A message, taken into the spare one; an unusual one is still to be taken.
+    Taken(Result<(Header, usize), Unusual>),
+}
 
 impl Poller {
     /// As [`Poller::next`], of whatever lanes there are.
@@ -36,6 +45,25 @@ impl Poller {
         Some(verdict)
     }
 
+    /// Looks at an active lane, while the rota is calm or not.
+    #[inline(always)]
+    pub(super) fn look_at(&mut self, key: Key, is_calm: bool) -> Look {
+        if !is_calm {
+            match self.asks(key) {
+                None => return Look::Empty,
+                Some(Verdict::Serve) => {}
+                Some(Verdict::Defer) => return Look::Deferred,
+            }
+        }
+        let Some(lane) = self.lanes[key].as_mut() else {
+            return Look::Empty;
+        };
+        let region = lane.link.region.view();
+        let usual = lane.usual();
+        let taken = lane.consumer.poll(&region, &mut self.spare, usual);
+        taken.map_or(Look::Empty, Look::Taken)
+    }
+
     /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.
     pub(super) fn admit_due(&mut self) -> Option<Request> {
         match self.rota.may_admit() || self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
@@ -51,25 +79,15 @@ impl Poller {
         let mut parked = 0;
         self.active.begin();
         while let Some(key) = self.active.look() {
-            if !self.rota.is_calm() {
-                match self.asks(key) {
-                    None => continue,
-                    Some(Verdict::Serve) => {}
-                    // The next look goes on.
-                    Some(Verdict::Defer) => return self.admit(),
-                }
-            }
-            let Some(lane) = self.lanes[key].as_mut() else {
-                continue;
-            };
-            let region = lane.link.region.view();
-            let usual = lane.usual();
-            let Some(taken) = lane.consumer.poll(&region, &mut self.spare, usual) else {
-                continue;
+            let taken = match self.look_at(key, self.rota.is_calm()) {
+                Look::Empty => continue,
+                // The next look goes on.
+                Look::Deferred => return self.admit(),
+                Look::Taken(taken) => taken,
             };
             let request = match taken {
                 Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
-                Err(Unusual) => match self.take(key) {
+                Err(Unusual) => match self.take_unusual(key) {
                     None if self.has_parked() => {
                         parked += 1;
                         if parked % PARKED_PER_BELL == 0 {

@@ -105,8 +105,6 @@ impl Poller {
             if self.activate(admitted, now_ns)
                 && let Admitted::Request(key) = admitted
             {
-                // The last message may have been taken, and have led nowhere.
-                self.make_room();
                 match self.take(key) {
                     None if self.has_parked() => {}
                     taken => return taken,
@@ -354,7 +352,6 @@ impl Poller {
                     break;
                 }
                 // A peer that makes another message of it meanwhile loses that.
-                self.make_room();
                 drop(self.take(key));
                 self.look_again();
             }
