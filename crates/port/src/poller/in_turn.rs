@@ -1,4 +1,4 @@
-//! Looking at lanes of several users, or of an overloaded server: users in turn, each user's lanes in turn.
+//! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
 use super::{LOOKS_PER_BELL, Poller};
 use crate::request::Request;
