@@ -65,8 +65,9 @@ fn messages_that_lead_nowhere_take_nothing_from_those_that_wait_for_their_turn()
                 })
             })
             .collect();
-        for right in refused {
-            scope.spawn(|| {
+        let refused = refused.iter().map(|right| {
+            let left = &left;
+            scope.spawn(move || {
                 while left.load(SeqCst) > 0 {
                     for revoked in right.call(b"right").unwrap().take_rights() {
                         // It may be known here by now that it was revoked.
@@ -75,10 +76,13 @@ fn messages_that_lead_nowhere_take_nothing_from_those_that_wait_for_their_turn()
                         }
                     }
                 }
-            });
-        }
-        let ended: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
+            })
+        });
+        let refused: Vec<_> = refused.collect();
+        let mut ended: Vec<_> = callers.into_iter().map(|caller| caller.join()).collect();
         left.store(0, SeqCst);
+        // The port goes when the server ends: no call is under way then.
+        ended.extend(refused.into_iter().map(|client| client.join()));
         rights[0].call(b"end").unwrap();
         serves.join().unwrap();
         ended.into_iter().for_each(|ended| ended.unwrap());
