@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::{
     INLINE_BYTES, Kind, Meta, REPLY_BUFFER_BYTES, Side, UNIT_BYTES, UNITS_MAX, reply,
 };
-use handfast_region::{Memory, Region};
+use handfast_region::{Bytes, Memory, Region};
 use handfast_ring::lane::{Sink, Unit, copy_to};
 use handfast_ring::{Fault, Rule};
 use handfast_wait::word;
@@ -119,21 +119,22 @@ impl Slot {
         self,
         memory: &impl Memory,
         (generation, kind, cpu): (u32, Kind, u32),
-        (bytes, units): (&[u8], &[Unit]),
+        (bytes, units): (impl Bytes, &[Unit]),
     ) {
-        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
-        let outside = bytes.len() + units.len() * UNIT_BYTES > INLINE_BYTES;
+        let len_bytes = bytes.len_bytes();
+        assert!(len_bytes <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
+        let outside = len_bytes + units.len() * UNIT_BYTES > INLINE_BYTES;
         let to = if outside {
             self.buffer()
         } else {
             self.inline_bytes()
         };
-        memory.copy_in(to, bytes);
+        bytes.copy_to(memory, to);
         if !units.is_empty() {
-            memory.copy_in(to + bytes.len(), units.as_flattened());
+            memory.copy_in(to + len_bytes, units.as_flattened());
         }
         let meta = Meta {
-            len_bytes: bytes.len() as u32,
+            len_bytes: len_bytes as u32,
             outside,
             kind,
             units: units.len() as u32,

@@ -75,10 +75,16 @@ fn answers_and_those_whom_they_wake_are_counted_whichever_way_they_are_given() {
         drop(request);
         None
     };
-    let ways: [(&str, u64, Answer<'_>); 4] = [
+    let polling_with_rights = |port: &ReceiveRight, request| {
+        let rights = [port.mint(1).into()];
+        port.reply_with_and_receive_timeout(request, b"answer", rights, Duration::ZERO)
+            .ok()
+    };
+    let ways: [(&str, u64, Answer<'_>); 5] = [
         ("by-request", 6, &by_request),
         ("with-rights", 6, &with_rights),
         ("polling", 6, &polling),
+        ("polling-with-rights", 6, &polling_with_rights),
         ("not-at-all", 0, &not_at_all),
     ];
     for (way, len_bytes, answer) in ways {

@@ -13,7 +13,7 @@ use forger::{Hand, STAT, own_kib};
 use handfast::{Options, Right};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
-use handfast_layout::part::{Descriptors, Part, UNCLAIMED_MAX};
+use handfast_layout::part::{Descriptors, Part, ThirdForm, UNCLAIMED_MAX};
 use handfast_sys::socket;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -465,7 +465,7 @@ fn who_introduces_strangers_and_reads_nothing_costs_no_more_than_a_limit() {
             exporter,
             number,
             pid: 7,
-            keep: false,
+            form: ThirdForm::Plain,
         };
         hand.send(b"", &[part]);
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! provide:   1, 4 | zero, 4  | number, 8 | incarnation of the recipient, 16  | its process number, 4
 //! claim:     2, 4 | word, 4  | number, 8 | incarnation of the introducer, 16 | its process number, 4
-//! mint:      3, 4 | word, 4  | badge, 8  | permissions, 2 | zero, 18
+//! mint:      3, 4 | word, 4  | badge, 8  | permissions, 2 | send-once, 1 | zero, 17
 //! mark:      4, 4 | lanes, 4 | number, 8 | zero, 20
 //! told:      5, 4 | zero, 4  | number, 8 | zero, 20
 //! attenuate: 6, 4 | word, 4  | mask, 8   | zero, 20
@@ -55,6 +55,8 @@ pub enum LaneControl {
         badge: u64,
         /// Likewise.
         permissions: u16,
+        /// Whether it is a send-once right.
+        is_once: bool,
     },
     /// The sender sends nothing more in this lane by the right that this message comes through.
     Mark {
@@ -97,9 +99,11 @@ impl LaneControl {
                 word,
                 badge,
                 permissions,
+                is_once,
             } => {
                 let mut last = NOBODY;
                 last[..2].copy_from_slice(&permissions.to_le_bytes());
+                last[2] = is_once.into();
                 (MINT, word, badge, last)
             }
             Self::Mark { lanes, number } => (MARK, lanes, number, NOBODY),
@@ -134,10 +138,11 @@ impl LaneControl {
                 number,
                 introducer: process,
             }),
-            MINT if is_word && process[2..] == NOBODY[2..] => Some(Self::Mint {
+            MINT if is_word && process[2] <= 1 && process[3..] == NOBODY[3..] => Some(Self::Mint {
                 word,
                 badge: number,
                 permissions: u16::from_le_bytes([process[0], process[1]]),
+                is_once: process[2] == 1,
             }),
             _ if process != NOBODY => None,
             ATTENUATE if is_word => {
@@ -180,6 +185,7 @@ mod tests {
                 word: 5,
                 badge: u64::MAX,
                 permissions: 0x8001,
+                is_once: true,
             },
             LaneControl::Mark {
                 lanes: 16,

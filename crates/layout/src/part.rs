@@ -5,7 +5,7 @@
 //! kind 3    | party and slot, 4          | generation, 4                         | zero, 4
 //! kind 4    | handle of the vine, 4      | port number of the vine, 4            | port number, 4
 //!           | incarnation of the exporter, 16
-//!           | number of the provision, 8 | process number of the exporter, 4 | whether to keep it, 4
+//!           | number of the provision, 8 | process number of the exporter, 4 | 1: keep it, 2: send-once, 4
 //! kind 5    | number of the move, 4 | number of a descriptor, 4 | bytes of the name, 1 | zero, 2 | asks, 1
 //!           | of a port with a name: device of its socket file, 8 | its inode, 8
 //!           | the name, padded with zeros
@@ -16,6 +16,7 @@
 //! kind 8, 9 | number of a descriptor, 4 | length of memory in bytes, 8
 //! kind 10, 11 | number of the arena, 4  | block, 4                              | number of the loan, 4
 //!           | generation of the loan, 4 | zero, 4                               | bytes lent, 8
+//! kind 12   | handle, 4               | port number of a send-once right of the sender, 4 | zero, 4
 //! ```
 
 use crate::PARTS_MAX;
@@ -24,12 +25,30 @@ use crate::link::{PART_UNITS_MAX, UNIT_BYTES};
 use crate::loan::LentBlock;
 use crate::name::NAME_BYTES_MAX;
 
+/// How a right to a third process's port goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThirdForm {
+    /// It is described anew when it comes again.
+    Plain = 0,
+    /// The receiver is asked to keep it, so that it can be named again.
+    Kept = 1,
+    /// It is a send-once right, and does not come again.
+    Once = 2,
+}
+
 /// A part of a message. The sender writes it: a claim, until the receiver has looked it up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A right to a port of the sender: the handle in the sender's table, and the number of the
     /// port, which says who receives from it.
     OfSender {
+        /// In the sender's export table.
+        handle: u32,
+        /// At the sender.
+        port: u32,
+    },
+    /// As [`Self::OfSender`], of a send-once right.
+    Once {
         /// In the sender's export table.
         handle: u32,
         /// At the sender.
@@ -60,8 +79,8 @@ pub enum Part {
         number: u64,
         /// The exporter's process number, as the sender sees it.
         pid: u32,
-        /// The receiver is asked to keep it, so that it can be named again.
-        keep: bool,
+        /// How it goes.
+        form: ThirdForm,
     },
     /// A right that the sender has provided before and the receiver keeps, by the sender's number for it.
     Again {
@@ -136,6 +155,7 @@ const DESCRIPTOR: u32 = 8;
 const MEMORY: u32 = 9;
 const LOAN: u32 = 10;
 const BYTES: u32 = 11;
+const ONCE: u32 = 12;
 
 impl Part {
     /// The part's description: units, and how many there are. The units of [`Bound`] follow where there is a name.
@@ -145,6 +165,7 @@ impl Part {
         let mut units = [[0; UNIT_BYTES]; PART_UNITS_MAX];
         units[0] = unit(match self {
             Self::OfSender { handle, port } => [OF_SENDER, handle, port, 0],
+            Self::Once { handle, port } => [ONCE, handle, port, 0],
             Self::OfReceiver { handle } => [OF_RECEIVER, handle, 0, 0],
             Self::Reply { word, generation } => [REPLY, word, generation, 0],
             Self::Third { vine, port, .. } => [THIRD, vine.0, vine.1, port],
@@ -177,12 +198,12 @@ impl Part {
             exporter,
             number,
             pid,
-            keep,
+            form,
             ..
         } = self
         {
             units[1] = exporter;
-            units[2] = unit([number as u32, (number >> 32) as u32, pid, keep.into()]);
+            units[2] = unit([number as u32, (number >> 32) as u32, pid, form as u32]);
             return (units, 3);
         }
         if let Self::Home {
@@ -244,6 +265,7 @@ impl Part {
             return Some((Self::OfSender { handle, port }, 1));
         }
         let part = match words(first) {
+            [ONCE, handle, port, 0] if receiver_of(port) < RECEIVERS => Self::Once { handle, port },
             [OF_RECEIVER, handle, 0, 0] => Self::OfReceiver { handle },
             [REPLY, word, generation, 0] => Self::Reply { word, generation },
             [THIRD, handle, vine, port]
@@ -300,8 +322,12 @@ impl Part {
 
     fn third(units: &[[u8; UNIT_BYTES]], vine: (u32, u32), port: u32) -> Option<Self> {
         let [exporter, number] = *units.get(1..3)?.as_array()?;
-        let [low, high, pid, keep @ 0..=1] = words(&number) else {
-            return None;
+        let [low, high, pid, form] = words(&number);
+        let form = match form {
+            0 => ThirdForm::Plain,
+            1 => ThirdForm::Kept,
+            2 => ThirdForm::Once,
+            _ => return None,
         };
         Some(Self::Third {
             vine,
@@ -309,7 +335,7 @@ impl Part {
             exporter,
             number: long(low, high),
             pid,
-            keep: keep == 1,
+            form,
         })
     }
 

@@ -27,6 +27,7 @@ pub(crate) enum Shape {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Send,
+    SendOnce,
     Own,
     Reply,
     Receive,
@@ -47,8 +48,9 @@ pub(crate) enum By {
 pub(crate) const RIGHTS_MAX: usize = 4;
 
 /// Types that never travel among the bytes.
-const RIGHTS: [&str; 5] = [
+const RIGHTS: [&str; 6] = [
     "SendRight",
+    "SendOnceRight",
     "OwnRight",
     "ReplyRight",
     "ReceiveRight",
@@ -75,6 +77,7 @@ impl Shape {
                 };
                 match (last.ident.to_string().as_str(), &*arguments(last)) {
                     ("SendRight", []) => Self::Right(Kind::Send),
+                    ("SendOnceRight", []) => Self::Right(Kind::SendOnce),
                     ("OwnRight", []) => Self::Right(Kind::Own),
                     ("ReplyRight", []) => Self::Right(Kind::Reply),
                     ("ReceiveRight", []) => Self::Right(Kind::Receive),
@@ -184,6 +187,7 @@ impl Shape {
             Self::Right(kind) => {
                 let take = match kind.at(by) {
                     Kind::Send => "take_send_right",
+                    Kind::SendOnce => "take_send_once_right",
                     Kind::Own => "take_own_right",
                     Kind::Reply => "take_reply_right",
                     Kind::Receive => "take_receive_right",
@@ -279,6 +283,7 @@ impl Kind {
     /// Its type, where it is the same at both sides.
     fn itself(self) -> Option<TokenStream> {
         match self {
+            Self::SendOnce => Some(quote! { ::handfast::SendOnceRight }),
             Self::Receive => Some(quote! { ::handfast::ReceiveRight }),
             Self::Memory => Some(quote! { ::handfast::Memory }),
             Self::Descriptor => Some(quote! { ::std::os::fd::OwnedFd }),

@@ -25,8 +25,9 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
+use crate::send_once::SendOnceRight;
 use handfast_layout::hello;
-use handfast_layout::part::{Bound, Part};
+use handfast_layout::part::{Bound, Part, ThirdForm};
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
@@ -182,18 +183,28 @@ fn other(
 ) -> Result<Option<Right>, Fault> {
     Ok(Some(match part {
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
+        Part::Once { handle, port } if link.is_loop() => own_around(process, link, (handle, port))?,
+        Part::Once { handle, port } => {
+            let right = import(process, link, (handle, port))?;
+            Right::SendOnce(SendOnceRight::there(right))
+        }
         Part::Third {
             vine,
             port,
             exporter,
             number,
             pid,
-            keep,
+            form,
         } => {
             let vine = import(process, link, vine)?;
             let exporter = hello::process(exporter, pid);
             let what = (exporter, number, port);
-            Right::Send(introduced(process, link, vine, (what, keep, whom)))
+            let is_to_stay = form == ThirdForm::Kept;
+            let right = introduced(process, link, vine, (what, is_to_stay, whom));
+            match form {
+                ThirdForm::Once => Right::SendOnce(SendOnceRight::there(right)),
+                ThirdForm::Plain | ThirdForm::Kept => Right::Send(right),
+            }
         }
         Part::Again { number } => again::take_again(link, number)?,
         Part::Home {

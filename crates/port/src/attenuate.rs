@@ -1,7 +1,7 @@
 //! Rights with fewer permissions than those they are made of: claimed from the exporter as introductions are, by a
 //! word that is good at once.
 
-use crate::error::{ConnectError, Gone, Misuse, RightError, SendError};
+use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::introduce::claim_by;
 use crate::options::Waiting;
 use crate::send::{LaneWait, Origin, SendRight};
@@ -54,12 +54,7 @@ impl SendRight {
         }
         if let Some(by) = self.shortcut() {
             // This process knows itself which permissions those are.
-            let right = by.own().attenuate(mask).connect();
-            return right.map_err(|error| match error {
-                ConnectError::Gone(gone) => SendError::Gone(gone),
-                ConnectError::Exhausted(exhausted) => SendError::Exhausted(exhausted),
-                _ => SendError::Full,
-            });
+            return by.own().attenuate(mask).reach();
         }
         let mut lane_wait = LaneWait::default();
         while self.link().lane(self.receiver()).is_none() {

@@ -18,11 +18,12 @@ use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::send::{SendRight, moved};
+use crate::send_once::Way;
 use crate::vine;
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
-use handfast_layout::part::Part;
+use handfast_layout::part::{Part, ThirdForm};
 use handfast_proto::introductions::How;
 use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
@@ -273,7 +274,7 @@ impl Described {
             passed.sent(process, link, reply);
         }
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
-            if let Right::Send(right) = right {
+            if let Some(right) = to_send(right) {
                 right.used_at(link, lane);
             }
             if let Undo::Named(named) = undo {
@@ -304,6 +305,18 @@ impl Described {
     }
 }
 
+/// The right to a port elsewhere that this is.
+fn to_send(right: &Right) -> Option<&SendRight> {
+    match right {
+        Right::Send(right) => Some(right),
+        Right::SendOnce(once) => match once.way() {
+            Way::Here(_) => None,
+            Way::There(right) => Some(right),
+        },
+        _ => None,
+    }
+}
+
 fn part_of(
     (process, link): (&Process, &Arc<Link>),
     right: &Right,
@@ -316,14 +329,13 @@ fn part_of(
             _ => RightError::OtherNode,
         });
     }
-    if let Right::Send(right) = right {
-        right.await_word(Waiting::Always);
-    }
     let own = match right {
-        Right::Send(right) if let Some(part) = right.home(link) => {
-            return Ok((part, Undo::Nothing));
-        }
-        Right::Send(right) => return of_another((process, link), right, goes_on),
+        Right::Send(right) => return elsewhere((process, link), right, (goes_on, false)),
+        Right::SendOnce(once) => match once.way() {
+            Way::There(right) => return elsewhere((process, link), right, (goes_on, true)),
+            Way::Here(own) if own.is_over() => return Err(RightError::Dead),
+            Way::Here(own) => own,
+        },
         Right::Dead => return Err(RightError::Dead),
         Right::Reply(reply) => {
             let passed = Passed::of(reply, link)?;
@@ -351,14 +363,31 @@ fn part_of(
     if own.port().home.get().is_some() {
         let right = moved(own).ok_or(RightError::Dead)?;
         let right = Box::new((*right).clone());
-        let (part, mut undo) = of_another((process, link), &right, goes_on)?;
+        let (part, mut undo) = of_another((process, link), &right, (goes_on, false))?;
         if let Undo::Named(named) = &mut undo {
             named.own = Some(right);
         }
         return Ok((part, undo));
     }
     let (handle, port) = export_own(link, own)?;
-    Ok((Part::OfSender { handle, port }, Undo::Exported(handle)))
+    let part = match own.port().once.is_some() {
+        true => Part::Once { handle, port },
+        false => Part::OfSender { handle, port },
+    };
+    Ok((part, Undo::Exported(handle)))
+}
+
+/// A right to a port that is not known to be of this process.
+fn elsewhere(
+    (process, link): (&Process, &Arc<Link>),
+    right: &SendRight,
+    (goes_on, is_once): (bool, bool),
+) -> Result<(Part, Undo), RightError> {
+    right.await_word(Waiting::Always);
+    match right.home(link) {
+        Some(part) => Ok((part, Undo::Nothing)),
+        None => of_another((process, link), right, (goes_on, is_once)),
+    }
 }
 
 /// A right to a port of another process, as what it has become by now. That is looked at once: it may become another at any
@@ -366,7 +395,7 @@ fn part_of(
 fn of_another(
     (process, link): (&Process, &Arc<Link>),
     right: &SendRight,
-    goes_on: bool,
+    (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
     loop {
         let best = right.best();
@@ -377,7 +406,7 @@ fn of_another(
             return part_of((process, link), &own_of(process, best)?, goes_on);
         }
         if !Arc::ptr_eq(best.link(), link) {
-            return third(process, link, (best, goes_on));
+            return third(process, link, best, (goes_on, is_once));
         }
         if best.is_revoked() {
             return Err(RightError::Dead);
@@ -415,12 +444,13 @@ fn granted(exported: Result<Handle, Refused>, link: &Link) -> Result<Handle, Rig
 fn third(
     process: &Process,
     link: &Link,
-    (right, goes_on): (&SendRight, bool),
+    right: &SendRight,
+    (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
     if right.is_forked() || right.is_down() || right.is_revoked() {
         return Err(RightError::Dead);
     }
-    let keep = match goes_on {
+    let keep = match goes_on || is_once {
         true => false,
         false => match again::how_to_give(link, right) {
             How::Again(number) => return Ok((Part::Again { number }, Undo::Again(number))),
@@ -428,7 +458,7 @@ fn third(
         },
     };
     let vine = vine::of(process).get_or_start(&link.process)?;
-    let badge = vine.add(right);
+    let badge = vine.add(right, is_once);
     let exported = notice::export(link, &vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);
     vine.given(badge);
@@ -445,7 +475,11 @@ fn third(
         exporter: right.link().incarnation,
         number: provided.as_ref().map_or(0, |provided| provided.number),
         pid: right.link().peer.pid,
-        keep: keep && provided.is_some(),
+        form: match keep && provided.is_some() {
+            true => ThirdForm::Kept,
+            false if is_once => ThirdForm::Once,
+            false => ThirdForm::Plain,
+        },
     };
     Ok((part, Undo::Introduced(handle, provided)))
 }

@@ -41,7 +41,7 @@ pub(crate) fn serve(vine: &Vine, receive: &ReceiveRight) {
                 Some(Notice::NoSendersOf(badge)) => vine.ended(badge),
                 Some(_) => {}
                 None => {
-                    if let Some(target) = vine.target(request.badge()) {
+                    if let Some((target, _)) = vine.target(request.badge()) {
                         waiting.add(vine, OnItsWay::new(target, request));
                     }
                 }

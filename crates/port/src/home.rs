@@ -141,7 +141,7 @@ impl Poller {
         let provided = introduce::provisions(self.process()).provided(claimed, recipient);
         if let Some(target) = provided {
             let (target, _) = target;
-            return Some(target).filter(|target| target.port == self.port());
+            return Some(target).filter(|target| self.is_here(target));
         }
         let steps = steps.checked_sub(1)?;
         self.provided_ahead(claimed, recipient, steps)

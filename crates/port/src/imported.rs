@@ -11,6 +11,7 @@ use crate::process::Process;
 use crate::redirect;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::send_once::SendOnceRight;
 use crate::vine;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::{Handle, Target};
@@ -81,10 +82,17 @@ pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> 
         Some(port) if port.is_vine.load(Ordering::Relaxed) => vine::of(process)
             .get()
             .and_then(|vine| vine.target(target.badge))
-            .map_or(Right::Dead, |right| Right::Send((*right).clone())),
+            .map_or(Right::Dead, |(right, is_once)| match is_once {
+                true => Right::SendOnce(SendOnceRight::there((*right).clone())),
+                false => Right::Send((*right).clone()),
+            }),
         Some(port) => {
+            let is_once = port.once.is_some();
             let home = OwnRight::home(port, target, revocations);
-            return home.map(Right::Own);
+            return home.map(|own| match is_once {
+                true => Right::SendOnce(SendOnceRight::here(own)),
+                false => Right::Own(own),
+            });
         }
         None => Right::Dead,
     })

@@ -235,8 +235,7 @@ fn added(process: &Process, target: Target) -> bool {
     let Some(port) = ports::by_id(process, target.port) else {
         return false;
     };
-    port.notices.added();
-    true
+    port.notices.added()
 }
 
 /// Whether a right that comes to be provided is watched. Under the lock of the provisions.

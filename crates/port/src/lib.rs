@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 mod send;
+mod send_once;
 
 mod binding;
+mod body;
 mod bound;
 mod call;
 mod cancel;
@@ -137,12 +139,14 @@ pub use per_cpu::{PerCpu, Place, Worker};
 pub use port::notice::Notice;
 pub use port::own::OwnRight;
 pub use quotas::Quotas;
+pub use receive::NotReceived;
 pub use receive_right::ReceiveRight;
 pub use receiving::Receive;
 pub use reply_right::ReplyRight;
 pub use request::{Holder, Request};
 pub use right::{Returned, Right};
 pub use send::{Identity, SendRight};
-pub use sending::Sending;
+pub use send_once::SendOnceRight;
+pub use sending::{NotSent, Sending};
 pub use sent::Sent;
 pub use set::{Event, Readiness, Token, WaitSet};

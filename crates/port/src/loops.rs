@@ -7,7 +7,7 @@
 //! uses it, if no rights have gone by it in messages.
 
 use crate::closing;
-use crate::error::{ConnectError, Exhausted, Gone, Resource};
+use crate::error::{ConnectError, Exhausted, Gone, Resource, SendError};
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
@@ -92,6 +92,18 @@ impl OwnRight {
         let connected = right_to_own(&port.process, self);
         // A shutdown meanwhile has many faces.
         connected.or_else(|error| port.process.check().map_err(Into::into).and(Err(error)))
+    }
+}
+
+impl OwnRight {
+    /// As [`Self::connect`], to send by it now.
+    pub(crate) fn reach(&self) -> Result<SendRight, SendError> {
+        self.connect().map_err(|error| match error {
+            ConnectError::Gone(gone) => SendError::Gone(gone),
+            ConnectError::Exhausted(exhausted) => SendError::Exhausted(exhausted),
+            ConnectError::Misuse(misuse) => SendError::Misuse(misuse),
+            _ => SendError::Full,
+        })
     }
 }
 

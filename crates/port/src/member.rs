@@ -40,7 +40,7 @@ impl ReceiveRight {
             return Err(BindError::Misuse(Misuse::Forked));
         }
         Ok(MemberPort {
-            port: ports::add_member(port)?,
+            port: ports::add_member(port, None)?,
             epoch: port.process.epoch,
             badges: Mutex::default(),
         })
@@ -125,6 +125,7 @@ impl core::fmt::Debug for MemberPort {
 mod tests {
     use super::*;
     use crate::error::{Gone, SendError};
+    use crate::port::Once;
     use crate::{Node, Notice, anonymous};
 
     #[test]
@@ -282,6 +283,30 @@ mod tests {
         // The next port at the receiver gets nothing of it.
         let next = anonymous().unwrap();
         assert!(next.try_receive().is_err());
+    }
+
+    #[test]
+    fn nothing_is_added_to_a_port_that_is_being_dropped() {
+        let server = anonymous().unwrap();
+        let port = server.port().clone();
+        drop(server);
+        assert!(ports::add_member(&port, None).is_err());
+        assert!(ports::add_member(&port, Some(Once::new(1))).is_err());
+    }
+
+    /// A name for it would be one for the next port with its number.
+    #[test]
+    fn the_port_of_a_send_once_right_that_has_ended_gets_no_other_right() {
+        let server = anonymous().unwrap();
+        let right = server.mint_once(1).unwrap();
+        let (id, _) = ports::unused_once(server.port())[0];
+        let port = ports::by_id(&server.port().process, id).unwrap();
+        drop(right);
+        assert!(!OwnRight::to(&port, 1, ALL_PERMISSIONS).is_good());
+        assert!(!port.notices.added());
+        let told = server.receive().unwrap();
+        assert_eq!(told.notice(), Some(Notice::SendOnceUnused(1)));
+        assert!(ports::by_id(&server.port().process, id).is_none());
     }
 
     /// A sender whose lanes are all in use asks for what lies there for ports that have gone to be taken.

@@ -4,6 +4,7 @@ use crate::error::Exhausted;
 use crate::link::Link;
 use crate::loan::Loan;
 use crate::pool::{Pool, Pooled};
+use crate::receive_right::close_apart;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::users::{Foreign, Users};
@@ -317,7 +318,9 @@ impl Body {
                 (Right::Descriptor(fd), Some((users, user))) => {
                     drop(Foreign::new(users, *user, fd));
                 }
-                (Right::Receive(receive), Some((users, user))) => receive.close_apart(users, *user),
+                (Right::Receive(receive), Some((users, user))) => {
+                    close_apart(receive, users, *user)
+                }
                 (right, _) => drop(right),
             }
         }

@@ -17,12 +17,12 @@ use crate::error::{Misuse, RightError};
 use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX};
 use crate::links;
-use crate::port::Port;
 use crate::port::notice;
 use crate::port::ports;
+use crate::port::{ONCE_MOVED_MAX, Port};
 use crate::process::Process;
 use crate::rank;
-use crate::receive_right::ReceiveRight;
+use crate::receive_right::{ReceiveRight, close_apart};
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
@@ -40,6 +40,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) mod home;
+mod once;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -135,6 +136,11 @@ pub(crate) fn depart(
     if receive.port().at.is_shared.load(Ordering::Acquire) {
         return Err(RightError::Shared);
     }
+    if ports::unused_once(receive.port()).len() > ONCE_MOVED_MAX as usize {
+        return Err(RightError::SendOnce {
+            limit: ONCE_MOVED_MAX,
+        });
+    }
     let held = links::hold(&link.process, link).ok_or(RightError::Gone)?;
     let mut leaving = moves(process).leaving();
     // Under the lock: the link's end takes out what has departed (`end_moves`), once.
@@ -157,7 +163,7 @@ pub(crate) fn depart(
     let part = Part::Receive {
         token,
         number: 0,
-        name_bytes: receive.bound_name().len() as u8,
+        name_bytes: (receive.moving_name()).map_or(0, |bound| bound.name.len() as u8),
         asks: receive.port().notices.asks(),
     };
     Ok((part, token))
@@ -382,7 +388,7 @@ pub(crate) fn settle_in(
         Ok(receive) => match answer(&receive) {
             Some(()) => Right::Receive(receive),
             None => {
-                receive.close_apart(&process.users, link.peer.uid);
+                close_apart(receive, &process.users, link.peer.uid);
                 Right::Dead
             }
         },

@@ -1,6 +1,7 @@
 //! Calling on reply rights, and passing calls on.
 
 use crate::awaited::Awaited;
+use crate::body::Body;
 use crate::describe::{Described, Load};
 use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::link::held::Held;
@@ -113,7 +114,7 @@ fn answer_long(slot: &ReplySlot, bytes: &[u8], part: Part) -> Result<(), RightEr
     // The blocks of the link have a lock.
     let _shield = deadline::shield();
     let mut described = Described::new();
-    let body = described.lay(link, bytes, Use::Reply)?;
+    let body = described.lay(link, Body::One(bytes), Use::Reply)?;
     described.add(part);
     slot.answer_described(body, described.units());
     described.sent((&link.process, link), &mut Load::default(), None);
@@ -214,7 +215,7 @@ impl Request {
         }
         let reply = self.take_reply();
         let mut load = Load { rights, reply };
-        match to.post_loaded((bytes, Kind::PASSED), &mut load, waiting) {
+        match to.post_loaded((Body::One(bytes), Kind::PASSED), &mut load, waiting) {
             Ok(_) => Ok(()),
             Err(error) => {
                 // Only what was sent has been taken out.

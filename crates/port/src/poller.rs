@@ -26,7 +26,7 @@ use crate::link::introductions::Named;
 use crate::message::Message;
 use crate::port::notice::{MembersDue, Notices};
 use crate::process::Process;
-use crate::request::{Received, Request};
+use crate::request::{Received, Request, notify};
 use crate::seal::Seal;
 use bells::Foreigners;
 use clearing::Clearing;
@@ -234,7 +234,7 @@ impl Poller {
     fn take_notice(&mut self) -> Option<Request> {
         let has_heard = |links| self.has_heard(links);
         if let Ok(Some(notice)) = self.notices.take(has_heard) {
-            return Some(Request::notify(notice, 0));
+            return Some(notify(notice, 0));
         }
         // After that has lowered the flag.
         let (notice, has_more) = match self.members_due.take(&self.process, has_heard) {
@@ -245,7 +245,7 @@ impl Poller {
         if has_more {
             self.notices.raise();
         }
-        notice.map(|(notice, port)| Request::notify(notice, port))
+        notice.map(|(notice, port)| notify(notice, port))
     }
 
     /// The right that the peer of a link names by `word`, at this receiver where it is that late.
@@ -331,6 +331,7 @@ impl Poller {
                 };
                 match through {
                     Err(fault) => self.poison(key, fault),
+                    Ok(Through::Once(seal)) => self.taken_once(key, header, len_bytes, seal),
                     Ok(through) if header.kind == Kind::PASSED => {
                         self.taken_passed(key, header, len_bytes, &through)
                     }
@@ -396,10 +397,12 @@ impl Poller {
         let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
         let request = match self.look_up(key, header) {
             Err(fault) => self.poison(key, fault),
+            // Where it is lost, its right is told of as unused.
+            Ok(Through::Once(seal)) if !is_lost => self.taken_once(key, header, len_bytes, seal),
             Ok(through) if header.kind == Kind::PASSED => {
                 self.taken_passed(key, header, len_bytes, &through)
             }
-            Ok(Through::To(_)) => self.taken(key, header, len_bytes),
+            Ok(Through::To(_) | Through::Once(_)) => self.taken(key, header, len_bytes),
             Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
         };
         if is_lost {
@@ -428,12 +431,12 @@ impl Poller {
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
         let seal = match through {
-            Through::To(seal) => *seal,
+            Through::To(seal) | Through::Once(seal) => *seal,
             Through::Dead(_) => Seal::default(),
         };
         let to = (&*lane.link, key, self.receiver);
         match (Request::passed(to, last, (message, seal), right), through) {
-            (Ok(Some(request)), Through::To(_)) => Some(request),
+            (Ok(Some(request)), Through::To(_) | Through::Once(_)) => Some(request),
             (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
             (Ok(None), _) => {
                 // No caller waits for the answer.

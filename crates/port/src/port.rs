@@ -6,7 +6,7 @@ use crate::process::Process;
 use crate::seal::Seal;
 use crate::users::Foreign;
 use core::any::Any;
-use core::sync::atomic::AtomicBool;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_proto::rights::Handle;
 use receiver::Receiver;
 use std::sync::{Arc, OnceLock};
@@ -42,6 +42,40 @@ pub(crate) struct Port {
     pub(crate) is_closing: AtomicBool,
     /// It is the hidden port of the node's vine.
     pub(crate) is_vine: AtomicBool,
+    /// It is the port of one send-once right.
+    pub(crate) once: Option<Once>,
+    /// The send-once rights that have come with it from its old home.
+    pub(crate) once_came: AtomicU32,
+}
+
+/// Send-once rights that are not used and move with their port.
+pub(crate) const ONCE_MOVED_MAX: u32 = 4096;
+
+/// The port of a send-once right: it shares the receiver of the port that the right is to, and takes one message for that port.
+pub(crate) struct Once {
+    pub(crate) badge: u64,
+    is_used: AtomicBool,
+}
+
+impl Once {
+    pub(crate) const fn new(badge: u64) -> Self {
+        Self {
+            badge,
+            is_used: AtomicBool::new(false),
+        }
+    }
+
+    /// Its message has come.
+    pub(crate) fn set_used(&self) {
+        // Relaxed, here and below: the poller's lock orders those that take a message or a notice. A thread without that lock
+        // leaves to them what it does not see yet.
+        self.is_used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether its message has come.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
 }
 
 /// Where a port has moved to, as the node that it has left knows that (`moving`).
@@ -87,11 +121,13 @@ impl Port {
             served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             is_vine: AtomicBool::new(false),
+            once: None,
+            once_came: AtomicU32::new(0),
         }
     }
 
-    /// A port with this number that shares the receiver of `port`.
-    pub(crate) fn member(port: &Self, id: u32) -> Self {
+    /// A port with this number that shares the receiver of `port`; that of a send-once right, if it is one.
+    pub(crate) fn member(port: &Self, id: u32, once: Option<Once>) -> Self {
         Self {
             at: port.at.clone(),
             receiver: port.receiver,
@@ -106,6 +142,8 @@ impl Port {
             served: OnceLock::new(),
             is_closing: AtomicBool::new(false),
             is_vine: AtomicBool::new(false),
+            once,
+            once_came: AtomicU32::new(0),
         }
     }
 }

@@ -1,17 +1,38 @@
 //! Receiving by a receive right, and replying.
 
-use crate::error::ReceiveError;
+use crate::body::Body;
+use crate::error::{ReceiveError, ReplyError};
 use crate::options::Options;
+use crate::passing::NotForwarded;
 use crate::poller::Poller;
 use crate::polling::{self, waits};
 use crate::receive_right::ReceiveRight;
+use crate::reply_slot::ReplySlot;
 use crate::request::Request;
+use crate::right::{Returned, Right};
+use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
+use handfast_ring::lane::Unit;
 use handfast_sys::clock;
 use handfast_wait::Waiter;
 use std::time::Instant;
+
+/// Why an operation that answers and receives has received nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotReceived {
+    /// The reply was not sent. Nothing was waited for.
+    #[error("the reply was not sent: {0}")]
+    Reply(Returned<ReplyError>),
+    /// The call was not passed on. Nothing was waited for.
+    #[error("the call was not passed on: {}", .0.error)]
+    Forward(NotForwarded),
+    /// The reply was sent, or the call passed on.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+}
 
 impl ReceiveRight {
     /// Changes how this port waits, from the next wait on. A wait that has begun goes on unchanged, and is not
@@ -97,7 +118,7 @@ impl ReceiveRight {
         request: Request,
         bytes: &[u8],
     ) -> Result<Request, ReceiveError> {
-        self.reply_and_receive_by(request, bytes, None)
+        reply_and_receive(self, request, bytes, None)
     }
 
     /// As [`Self::reply_and_receive`], waiting at the longest for `timeout`. The reply is sent
@@ -111,7 +132,7 @@ impl ReceiveRight {
         bytes: &[u8],
         timeout: Duration,
     ) -> Result<Request, ReceiveError> {
-        self.reply_and_receive_by(request, bytes, Some(clock::deadline_ns(timeout)))
+        reply_and_receive(self, request, bytes, Some(clock::deadline_ns(timeout)))
     }
 
     /// As [`Self::reply_and_receive_timeout`], until `deadline`.
@@ -124,7 +145,7 @@ impl ReceiveRight {
         bytes: &[u8],
         deadline: Instant,
     ) -> Result<Request, ReceiveError> {
-        self.reply_and_receive_by(request, bytes, Some(clock::instant_ns(deadline)))
+        reply_and_receive(self, request, bytes, Some(clock::instant_ns(deadline)))
     }
 
     /// Replies, and takes a message if one waits. Never blocks.
@@ -140,45 +161,131 @@ impl ReceiveRight {
         self.try_receive()
     }
 
-    #[inline]
-    fn reply_and_receive_by(
+    /// As [`Self::reply_and_receive`], with rights beside the reply: all arrive, or none. Wakes and system calls as there, and those of
+    /// each kind of [`Right`].
+    ///
+    /// # Errors
+    /// [`NotReceived::Reply`] with the rights, as [`Request::reply_with`]: the call has ended as dropped, and nothing was waited for.
+    /// Not for a caller that has died: the rights are dropped then, as those that were under way to it. [`NotReceived::Receive`] as
+    /// [`Self::receive`].
+    pub fn reply_with_and_receive(
         &self,
         request: Request,
         bytes: &[u8],
-        deadline_ns: Option<u64>,
-    ) -> Result<Request, ReceiveError> {
-        self.check()?;
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            let _ = request.reply(bytes);
-            return self.receive_by(deadline_ns);
-        }
-        let mut guard = polling::try_lock(self.receiver());
-        // The reply right is used in place and taken only then: moving it would cost more than using it.
-        let woke = match (&mut guard, request.reply_right()) {
-            (_, None) => false,
-            (Some(poller), Some(reply)) if reply.receiver == self.receiver().index => {
-                poller.answer(reply, bytes)
-            }
-            // No thread polls, or the call came through another port, whose poller knows its lane.
-            (_, Some(reply)) => reply.answer(Kind::Message, bytes),
-        };
-        if woke {
-            self.receiver().woke_caller();
-        }
-        if let Some(received) = request.answered() {
-            match &mut guard {
-                Some(poller) => poller.give_back(received),
-                // Now: it would keep a dead link while this thread waits.
-                None => received.pool(),
-            }
-        }
-        polling::wait(self.receiver(), guard, deadline_ns, |_, request| request)
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<Request, NotReceived> {
+        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        Ok(self.receive_by(None)?)
+    }
+
+    /// As [`Self::reply_with_and_receive`], waiting at the longest for `timeout`.
+    ///
+    /// # Errors
+    /// As there, and [`ReceiveError::TimedOut`] then.
+    pub fn reply_with_and_receive_timeout(
+        &self,
+        request: Request,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+        timeout: Duration,
+    ) -> Result<Request, NotReceived> {
+        let deadline_ns = clock::deadline_ns(timeout);
+        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        Ok(self.receive_by(Some(deadline_ns))?)
+    }
+
+    /// Passes a call on, as [`Request::forward_with`], and waits for the next message.
+    ///
+    /// # Errors
+    /// [`NotReceived::Forward`] with the request and the rights, as there: nothing was waited for. [`NotReceived::Receive`] as
+    /// [`Self::receive`].
+    pub fn forward_and_receive(
+        &self,
+        request: Request,
+        to: &SendRight,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<Request, NotReceived> {
+        let forwarded = request.forward_with(to, bytes, rights);
+        forwarded.map_err(NotReceived::Forward)?;
+        Ok(self.receive_by(None)?)
     }
 
     fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
         self.check()?;
         let guard = polling::try_lock(self.receiver());
         polling::wait(self.receiver(), guard, deadline_ns, |_, request| request)
+    }
+}
+
+/// See [`ReceiveRight::reply_and_receive`].
+#[inline]
+fn reply_and_receive(
+    port: &ReceiveRight,
+    request: Request,
+    bytes: &[u8],
+    deadline_ns: Option<u64>,
+) -> Result<Request, ReceiveError> {
+    port.check()?;
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        let _ = request.reply(bytes);
+        return port.receive_by(deadline_ns);
+    }
+    let mut guard = polling::try_lock(port.receiver());
+    // The reply right is used in place and taken only then: moving it would cost more than using it.
+    let woke = match (&mut guard, request.reply_right()) {
+        (_, None) => false,
+        (Some(poller), Some(reply)) if reply.receiver == port.receiver().index => {
+            poller.answer(reply, bytes)
+        }
+        // No thread polls, or the call came through another port, whose poller knows its lane.
+        (_, Some(reply)) => reply.answer(Kind::Message, bytes),
+    };
+    if woke {
+        port.receiver().woke_caller();
+    }
+    if let Some(received) = request.answered() {
+        match &mut guard {
+            Some(poller) => poller.give_back(received),
+            // Now: it would keep a dead link while this thread waits.
+            None => received.pool(),
+        }
+    }
+    polling::wait(port.receiver(), guard, deadline_ns, |_, request| request)
+}
+
+/// Replies; the rota times the wake-up, if one is needed.
+fn reply_with(
+    port: &ReceiveRight,
+    mut request: Request,
+    bytes: &[u8],
+    rights: Vec<Right>,
+) -> Result<(), NotReceived> {
+    let Some(reply) = request.take_reply() else {
+        if rights.is_empty() {
+            return Ok(());
+        }
+        let error = ReplyError::NotACall;
+        return Err(NotReceived::Reply(Returned { error, rights }));
+    };
+    let at = port.receiver();
+    let answer = |slot: &ReplySlot, bytes: Body<'_>, units: &[Unit]| {
+        let is_its = slot.receiver == at.index;
+        let woke = match is_its.then(|| polling::try_lock(at)).flatten() {
+            Some(mut poller) => {
+                let woke = poller.answer_described(slot, (bytes, units));
+                polling::leave(at, poller);
+                woke
+            }
+            None => slot.answer_described(bytes, units),
+        };
+        if woke {
+            at.woke_caller();
+        }
+    };
+    match reply.reply_by(Body::One(bytes), rights, answer) {
+        Err(returned) if returned.error != ReplyError::Gone => Err(NotReceived::Reply(returned)),
+        _ => Ok(()),
     }
 }
 

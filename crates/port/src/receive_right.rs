@@ -49,7 +49,7 @@ impl ReceiveRight {
             is_quiet: false,
             _charge: charge,
         };
-        right.publish_name(true);
+        publish_name(&right.port, true);
         right
     }
 
@@ -90,14 +90,7 @@ impl ReceiveRight {
         self.is_quiet = true;
     }
 
-    /// The name by which others connect to it, if there is one; and what stands behind it.
-    pub(crate) fn bound_name(&self) -> &str {
-        match self.bound {
-            Some(_) => &self.port.name,
-            None => "",
-        }
-    }
-
+    /// The socket behind the name by which others connect to it, if there is one.
     pub(crate) fn listener(&self) -> Option<&Foreign> {
         self.bound.as_ref().map(Bound::listener)
     }
@@ -134,21 +127,22 @@ impl ReceiveRight {
     pub(crate) const fn receiver(&self) -> &Arc<Receiver> {
         &self.at
     }
+}
 
-    fn publish_name(&self, bound: bool) {
-        let tally = &self.port.process.counting.tally;
-        let mut name = [0; counters::NAME_BYTES];
-        if bound {
-            name[..self.port.name.len()].copy_from_slice(self.port.name.as_bytes());
-        }
-        for (word, bytes) in name.chunks_exact(8).enumerate() {
-            let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-            tally.store(counters::port_name(self.port.receiver) + word * 8, value);
-        }
-        for column in 0..counters::ROW_WORDS {
-            let in_use = u64::from(bound && column == 0);
-            tally.store(counters::port_word(self.port.receiver, column), in_use);
-        }
+/// Shows its name in the counters, or that it is there no more.
+fn publish_name(port: &Port, bound: bool) {
+    let tally = &port.process.counting.tally;
+    let mut name = [0; counters::NAME_BYTES];
+    if bound {
+        name[..port.name.len()].copy_from_slice(port.name.as_bytes());
+    }
+    for (word, bytes) in name.chunks_exact(8).enumerate() {
+        let value = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        tally.store(counters::port_name(port.receiver) + word * 8, value);
+    }
+    for column in 0..counters::ROW_WORDS {
+        let in_use = u64::from(bound && column == 0);
+        tally.store(counters::port_word(port.receiver, column), in_use);
     }
 }
 
@@ -160,12 +154,10 @@ impl core::fmt::Debug for ReceiveRight {
     }
 }
 
-impl ReceiveRight {
-    /// Closes a port that was not received, in a closing thread of the user it came from: closing takes the lock of
-    /// its receiver and tells the application, and this thread may hold the lock of another.
-    pub(crate) fn close_apart(self, users: &Arc<Users>, user: u32) {
-        users.expend(user, move || drop(self));
-    }
+/// Closes a port that was not received, in a closing thread of the user it came from: closing takes the lock of
+/// its receiver and tells the application, and this thread may hold the lock of another.
+pub(crate) fn close_apart(right: ReceiveRight, users: &Arc<Users>, user: u32) {
+    users.expend(user, move || drop(right));
 }
 
 impl Drop for ReceiveRight {
@@ -179,7 +171,7 @@ impl Drop for ReceiveRight {
             bound.deafen(process, self.port.receiver);
         }
         ports::ends(process).close(&self.port, self.is_quiet);
-        self.publish_name(false);
+        publish_name(&self.port, false);
         ports::remove(process, self.port.receiver);
         // Rings of links that have ended since the poller looked: rights to the port may last longer than the
         // poller.

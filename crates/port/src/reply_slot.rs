@@ -10,7 +10,7 @@ use handfast_layout::counters;
 use handfast_layout::link::{
     FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
 };
-use handfast_region::Memory;
+use handfast_region::{Bytes, Memory};
 use handfast_ring::lane::Unit;
 use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
@@ -144,22 +144,23 @@ impl ReplySlot {
         let (slot, region) = (self.slot(), &self.link.region);
         slot.answer(region, self.generation, kind, cpu::hint(), bytes);
         let woke = wake_caller(&self.link, slot);
-        self.count(bytes, woke);
+        self.count(bytes.len(), woke);
         woke
     }
 
     /// As [`Self::answer`] with a reply, and units that describe its parts.
-    pub(crate) fn answer_described(&self, bytes: &[u8], units: &[Unit]) {
+    pub(crate) fn answer_described(&self, bytes: impl Bytes, units: &[Unit]) -> bool {
         let (slot, region) = (self.slot(), &self.link.region);
         let outcome = (self.generation, Kind::Message, cpu::current());
         slot.answer_described(region, outcome, (bytes, units));
         let woke = wake_caller(&self.link, slot);
-        self.count(bytes, woke);
+        self.count(bytes.len_bytes(), woke);
+        woke
     }
 
     /// Counts an answer for the port that its call came to. Called by the answering thread: the receiver does
     /// not know.
-    fn count(&self, bytes: &[u8], woke: bool) {
+    fn count(&self, len_bytes: usize, woke: bool) {
         let receiver = self.came_to();
         if receiver >= counters::PORT_ROWS {
             // The call came to no port: a right beside a message.
@@ -167,7 +168,7 @@ impl ReplySlot {
         }
         let tally = &self.link.group.tally;
         for (column, amount) in [
-            (counters::BYTES_OUT, bytes.len() as u64),
+            (counters::BYTES_OUT, len_bytes as u64),
             (counters::WAKES, woke.into()),
         ] {
             if amount > 0 {
@@ -189,7 +190,7 @@ impl ReplySlot {
         region.fence();
         if slot.must_wake(region, path) {
             let woke = wake_caller(&self.link, slot);
-            self.count(&[], woke);
+            self.count(0, woke);
         }
     }
 
@@ -208,7 +209,7 @@ impl ReplySlot {
         let why = FAILED | u32::from(error.code());
         slot.answer(region, self.generation, Kind::Dropped, why, &[]);
         let woke = wake_caller(&self.link, slot);
-        self.count(&[], woke);
+        self.count(0, woke);
     }
 }
 

@@ -10,6 +10,7 @@ use crate::right::Right;
 use crate::seal::Seal;
 use crate::users::Foreign;
 use core::time::Duration;
+use handfast_proto::rights::Target;
 use handfast_ring::Fault;
 use handfast_sys::clock;
 use handfast_sys::socket::Peer;
@@ -102,30 +103,13 @@ impl Request {
         }
     }
 
-    /// Whether it is one-way and without rights.
+    /// Whether it is one-way and without rights, and others may follow that came as it did.
     pub(crate) fn is_plain(&self) -> bool {
         let received = self.received();
-        !received.is_call && received.notice.is_none() && !received.message.has_rights()
-    }
-
-    /// A request that carries a notice instead of a message: of the receiver's own port, or of one that shares the receiver.
-    #[cold]
-    pub(crate) fn notify(notice: Notice, member: u32) -> Self {
-        let mut received = Received::new();
-        received.peer = Peer { pid: 0, uid: 0 };
-        received.holder = Holder::NOBODY;
-        received.seal = Seal {
-            member,
-            ..Seal::NONE
-        };
-        received.notice = Some(notice);
-        Self {
-            received: Some(received),
-        }
-    }
-
-    pub(crate) fn take_mark(&mut self) -> Option<Box<Mark>> {
-        self.received.as_mut()?.mark.take()
+        !received.is_call
+            && received.notice.is_none()
+            && !received.message.has_rights()
+            && !received.seal.is_once()
     }
 
     /// The requested notice, if this is one and no message:
@@ -149,6 +133,13 @@ impl Request {
     #[must_use]
     pub fn badge(&self) -> u64 {
         self.received().seal.badge
+    }
+
+    /// Whether it came through a [send-once right](crate::SendOnceRight): its badge is the one of
+    /// [`ReceiveRight::mint_once`](crate::ReceiveRight::mint_once).
+    #[must_use]
+    pub fn is_send_once(&self) -> bool {
+        self.received().seal.is_once()
     }
 
     /// The permissions of the right it came through: as [minted](crate::ReceiveRight::mint_with), less what holders have
@@ -293,6 +284,32 @@ impl Request {
         received.is_call = false;
         Some(received)
     }
+}
+
+/// A request that carries a notice instead of a message: of the receiver's own port, or of one that shares the receiver.
+#[cold]
+pub(crate) fn notify(notice: Notice, member: u32) -> Request {
+    let mut received = Received::new();
+    received.peer = Peer { pid: 0, uid: 0 };
+    received.holder = Holder::NOBODY;
+    let target = Target {
+        port: member,
+        badge: 0,
+        permissions: 0,
+    };
+    received.seal = match notice {
+        Notice::SendOnceUnused(_) => Seal::of_once(target),
+        _ => Seal::of_member(target),
+    };
+    received.notice = Some(notice);
+    Request {
+        received: Some(received),
+    }
+}
+
+/// The mark that this is, if it is one.
+pub(crate) fn take_mark(request: &mut Request) -> Option<Box<Mark>> {
+    request.received.as_mut()?.mark.take()
 }
 
 /// In the place of a message, a mark that tells the trail of a port that a sender has followed it.

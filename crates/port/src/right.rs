@@ -10,6 +10,7 @@ use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::reply_right::ReplyRight;
 use crate::send::{SendRight, moved};
+use crate::send_once::{SendOnceRight, Way};
 use handfast_sys::OwnedFd;
 use std::sync::Arc;
 
@@ -24,6 +25,9 @@ pub enum Right {
     /// To send to a port of this process; another process gets it as [`Self::Send`]. No system call; some 35 bytes for each
     /// process that has it.
     Own(OwnRight),
+    /// To send one message to a port, of this process or another. No system call, as for the other rights to send; it is moved, and one
+    /// that could not be sent comes back.
+    SendOnce(SendOnceRight),
     /// To a port of this process that has ended, or a right that was revoked; or to answer a call whose caller
     /// is gone.
     Dead,
@@ -79,6 +83,12 @@ impl From<SendRight> for Right {
     }
 }
 
+impl From<SendOnceRight> for Right {
+    fn from(right: SendOnceRight) -> Self {
+        Self::SendOnce(right)
+    }
+}
+
 impl From<ReplyRight> for Right {
     fn from(right: ReplyRight) -> Self {
         Self::Reply(right)
@@ -126,6 +136,7 @@ impl Right {
     pub(crate) fn node(&self) -> Option<&Arc<Process>> {
         match self {
             Self::Send(right) => Some(right.process()),
+            Self::SendOnce(right) => Some(right.node()),
             Self::Own(own) => Some(&own.port().process),
             Self::Receive(receive) => Some(&receive.port().process),
             _ => None,
@@ -144,12 +155,17 @@ pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
 /// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
 fn are_settled(rights: &[Right], to: &SendRight) -> bool {
     let home = to.best().link();
+    let is_there = |right: &SendRight| {
+        let best = right.best();
+        let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
+        !goes_home || best.origin().is_settled()
+    };
     let is_settled = |right: &Right| match right {
-        Right::Send(right) => {
-            let best = right.best();
-            let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
-            !goes_home || best.origin().is_settled()
-        }
+        Right::Send(right) => is_there(right),
+        Right::SendOnce(once) => match once.way() {
+            Way::Here(_) => true,
+            Way::There(right) => is_there(right),
+        },
         // Its port has moved, perhaps there.
         Right::Own(own) => moved(own).is_none_or(|right| {
             !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()

@@ -43,6 +43,8 @@ struct Targets {
 
 struct Target {
     right: Arc<SendRight>,
+    /// It is a send-once right.
+    is_once: bool,
     /// Up to where the port's process has to have taken what the introducer sent there itself.
     after: Option<Use>,
 }
@@ -116,7 +118,7 @@ impl Vine {
     }
 
     /// A badge that stands for `right`: until [`Self::given`], and then as long as there is a right with it.
-    pub(crate) fn add(&self, right: &SendRight) -> u64 {
+    pub(crate) fn add(&self, right: &SendRight, is_once: bool) -> u64 {
         let link = right.link();
         let after = link.map.known(right.receiver()).map(|lane| Use {
             lane,
@@ -135,7 +137,12 @@ impl Vine {
         let (badge, right) = (targets.last, Arc::new(right.clone()));
         self.port.notices.watch(badge);
         targets.by_right.insert(of, badge);
-        targets.by_badge.insert(badge, Target { right, after });
+        let target = Target {
+            right,
+            is_once,
+            after,
+        };
+        targets.by_badge.insert(badge, target);
         badge
     }
 
@@ -165,13 +172,11 @@ impl Vine {
         drop(ended);
     }
 
-    /// The right that a badge stands for.
-    pub(crate) fn target(&self, badge: u64) -> Option<Arc<SendRight>> {
+    /// The right that a badge stands for, and whether that is a send-once right.
+    pub(crate) fn target(&self, badge: u64) -> Option<(Arc<SendRight>, bool)> {
         let targets = self.targets();
-        targets
-            .by_badge
-            .get(&badge)
-            .map(|target| target.right.clone())
+        let target = targets.by_badge.get(&badge)?;
+        Some((target.right.clone(), target.is_once))
     }
 
     /// Whether what the introducer sent before has arrived: it went through another lane.

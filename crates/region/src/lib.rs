@@ -13,6 +13,7 @@
 //! that nobody can write any more, which the rules are not for, nor for [`Block`]s at their owner: memory that only
 //! this process writes, and others look at.
 
+mod bytes;
 mod copy;
 mod lent;
 #[cfg(feature = "model")]
@@ -22,6 +23,7 @@ mod sealed;
 mod tally;
 mod view;
 
+pub use bytes::{Bytes, Pieces};
 pub use handfast_sys::futex::Wait;
 pub use lent::{Block, Lent, create_blocks};
 pub use sealed::{Draft, Sealed};

@@ -4,7 +4,9 @@ use crate::encode::Fixed;
 use crate::error::Malformed;
 use crate::method::values;
 use core::num::Wrapping;
-use handfast_port::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Request, Right, SendRight};
+use handfast_port::{
+    Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Request, Right, SendOnceRight, SendRight,
+};
 use postcard::Deserializer;
 use postcard::de_flavors::Flavor;
 use serde::Deserialize;
@@ -110,6 +112,17 @@ impl<'a> Decoder<'a> {
     pub fn take_own_right(&mut self) -> Result<OwnRight, Malformed> {
         match self.take_right()? {
             Right::Own(right) => Ok(right),
+            _ => Err(Malformed::Rights),
+        }
+    }
+
+    /// A right to send one message.
+    ///
+    /// # Errors
+    /// [`Malformed::Rights`] when there is none or one of another kind.
+    pub fn take_send_once_right(&mut self) -> Result<SendOnceRight, Malformed> {
+        match self.take_right()? {
+            Right::SendOnce(right) => Ok(right),
             _ => Err(Malformed::Rights),
         }
     }

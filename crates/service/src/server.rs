@@ -8,7 +8,7 @@ use crate::within::Within;
 use core::future::poll_fn;
 use core::task::Poll;
 use handfast_port::error::{ReceiveError, ReplyError};
-use handfast_port::{MESSAGE_BYTES_MAX, Notice, ReceiveRight, Request, Right};
+use handfast_port::{MESSAGE_BYTES_MAX, NotReceived, Notice, ReceiveRight, Request, Right};
 
 /// Whether it says that no sender of the port is left; not of one that shares its receiver.
 pub(crate) fn is_last(request: &Request) -> bool {
@@ -37,15 +37,20 @@ pub fn serve(
             // A message that is held keeps its link's memory.
             drop(request);
             port.receive()?
-        } else if reply.has_rights() || reply.is_large() {
-            // The caller hears of a right that cannot be sent as of a dropped call.
+        } else if reply.is_large() {
             let rights = reply.take_rights();
             let _ = request.reply_with(reply.reply(), rights);
-            if reply.is_large() {
-                // Its memory would be kept while this waits.
-                reply = Encoder::default();
-            }
+            // Its memory would be kept while this waits.
+            reply = Encoder::default();
             port.receive()?
+        } else if reply.has_rights() {
+            let rights = reply.take_rights();
+            match port.reply_with_and_receive(request, reply.reply(), rights) {
+                Ok(request) => request,
+                Err(NotReceived::Receive(error)) => return Err(error),
+                // The caller hears of a right that cannot be sent as of a dropped call.
+                Err(_) => port.receive()?,
+            }
         } else {
             port.reply_and_receive(request, reply.reply())?
         };

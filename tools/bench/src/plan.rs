@@ -78,6 +78,8 @@ pub enum Passed {
         /// With a call through it.
         called: bool,
     },
+    /// A send-once right to a port of the client's in a one-way message; the server answers by it.
+    Once,
     /// As `Third`, each time with another server and third process, which had no link before: the
     /// server waits for the link and calls once through it.
     Strangers,

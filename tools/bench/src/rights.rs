@@ -3,7 +3,8 @@
 //! `known-link`: one right to a port of the client's, which the server has already. The other
 //! cases say how they differ from that. `third`: the port is a third process's, with which the server
 //! has a link, and the right is the same each time; rights come by the vine when the exporter does not
-//! keep up. `vine`: the server has no such link and makes none; what else has to go by the control
+//! keep up. `send-once`: no call, but a message with a send-once right to a port of the client's, made each time, by which the
+//! server answers. `vine`: the server has no such link and makes none; what else has to go by the control
 //! sockets is part of that. `called`: the server calls once through the right it was given.
 //!
 //! `new-link`: from the moment the client sends a right of that kind until it hears that the server has
@@ -24,13 +25,14 @@ const PAYLOADS: [u32; 1] = [24];
 const ONCE: Timing = Timing::ms(0, 50);
 
 /// `plain` first: the others are compared with it.
-const CASES: [(&str, Passed); 11] = [
+const CASES: [(&str, Passed); 12] = [
     ("plain", Passed::Nothing),
     ("known-link", Passed::Known(1)),
     ("known-link, four", Passed::Known(4)),
     ("known-link, new each time", Passed::New),
     ("known-link, back home", Passed::Home),
     ("known-link, in the reply", Passed::InReply),
+    ("send-once", Passed::Once),
     ("known-link, third", third(false, false)),
     ("known-link, third, called", third(false, true)),
     ("vine", third(true, false)),

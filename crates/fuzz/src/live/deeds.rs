@@ -12,7 +12,7 @@ use handfast_layout::hello::Process;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
 use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
-use handfast_layout::part::{Bound, Descriptors, Part};
+use handfast_layout::part::{Bound, Descriptors, Part, ThirdForm};
 use handfast_ring::lane::{Header, Unit};
 use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, socket};
@@ -274,14 +274,18 @@ impl<'a> Session<'a> {
                 let (exporter, pid) = split(self.process(input)?);
                 let vine = (value(input)?, value(input)?);
                 let (port, number) = (value(input)?, value(input)?.into());
-                let keep = below(input, 2)? == 0;
+                let form = match below(input, 3)? {
+                    0 => ThirdForm::Kept,
+                    1 => ThirdForm::Plain,
+                    _ => ThirdForm::Once,
+                };
                 Part::Third {
                     vine,
                     port,
                     exporter,
                     number,
                     pid,
-                    keep,
+                    form,
                 }
             }
             4 => Part::Again {
@@ -374,6 +378,7 @@ impl<'a> Session<'a> {
                 word,
                 badge: number,
                 permissions: u16::MAX,
+                is_once: number & 1 == 1,
             },
             4 => LaneControl::Mark {
                 lanes: word,
@@ -463,7 +468,7 @@ impl<'a> Session<'a> {
         let side = self.hands[hand].side.other();
         let slot = handfast_channel::reply::Slot::of(side, index);
         let outcome = (generation, kind, cpu);
-        slot.answer_described(&self.hands[hand].region, outcome, (&bytes, &units));
+        slot.answer_described(&self.hands[hand].region, outcome, (&bytes[..], &units));
         // As an answerer wakes a caller that sleeps in a descriptor.
         self.hands[hand].say(&[1, u8::MAX], &[]);
         Ok(())

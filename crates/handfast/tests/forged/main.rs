@@ -13,6 +13,7 @@ mod introductions;
 mod lanes;
 mod loans;
 mod moves;
+mod once;
 mod passing;
 mod percpu;
 mod receive_rights;
@@ -37,6 +38,7 @@ fn a_child_process_plays_its_role() {
         "looks" => introductions::looks(arguments[0]),
         "lender" => loans::lender(arguments[0]),
         "dropper" => loans::dropper(arguments[0]),
+        "giver of send-once rights" => once::giver(arguments[0]),
         "mover" => moves::mover(arguments[0]),
         "middle" => common::middle(arguments[0], arguments[1]),
         "server" => served::server(arguments[0], arguments[1]),

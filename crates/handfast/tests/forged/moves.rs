@@ -118,6 +118,7 @@ const FORGERIES: [Forgery; 20] = [
                 word: 5,
                 badge: 9,
                 permissions: 0,
+                is_once: false,
             })
         },
         Rule::Introduction,
@@ -129,6 +130,7 @@ const FORGERIES: [Forgery; 20] = [
                 word: 5,
                 badge: 9,
                 permissions: 0,
+                is_once: false,
             };
             hand.post(Kind::CONTROL, (6, 0, 0), (&said.encode(), &[]));
         },
@@ -141,6 +143,7 @@ const FORGERIES: [Forgery; 20] = [
                 word: 0,
                 badge: 9,
                 permissions: 0,
+                is_once: false,
             })
         },
         Rule::Introduction,

@@ -3,7 +3,7 @@
 use super::{Hand, OWN_SLOT};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
-use handfast_layout::part::Part;
+use handfast_layout::part::{Part, ThirdForm};
 
 pub(crate) const fn provide(number: u64, to: &Hand) -> LaneControl {
     let recipient = to.process;
@@ -51,6 +51,6 @@ pub(crate) fn third(exporter: [u8; 20]) -> Part {
         exporter: *exporter,
         number: 1,
         pid: u32::from_le_bytes(pid.try_into().unwrap()),
-        keep: true,
+        form: ThirdForm::Kept,
     }
 }

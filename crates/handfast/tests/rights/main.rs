@@ -17,6 +17,7 @@ mod members;
 mod overload;
 mod polled;
 mod revocation;
+mod send_once;
 mod under_way;
 
 #[test]
@@ -24,6 +25,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "directory" => given::directory(arguments[0]),
         "keeper" => common::keeper(arguments[0]),
+        "keeper of send-once rights" => send_once::keeper(arguments[0]),
         "holder" => badges::holder(arguments[0]),
         "server" => attenuation::server(arguments[0]),
         "user" => attenuation::user(arguments[0]),

@@ -10,7 +10,16 @@ fn parts_come_back_and_what_is_none_is_refused() {
         word: 0x3_0007,
         generation: 5,
     };
-    let parts = [of_sender(0x1_2303), Part::OfReceiver { handle: 9 }, reply];
+    let once = Part::Once {
+        handle: 0x8000_0007,
+        port: 0x4000_2303,
+    };
+    let parts = [
+        of_sender(0x1_2303),
+        Part::OfReceiver { handle: 9 },
+        reply,
+        once,
+    ];
     let units = of_sender(0x1_2303).to_units().0;
     assert_eq!(units[0], Part::unit_of_sender(0x8000_0007, 0x1_2303));
     for part in parts {
@@ -30,13 +39,22 @@ fn parts_come_back_and_what_is_none_is_refused() {
         exporter: [9; 16],
         number: 0x1_0000_0002,
         pid: 77,
-        keep: true,
+        form: ThirdForm::Kept,
     };
     let (units, _) = third.to_units();
     assert_eq!(Part::parse(&units), Some((third, 3)));
     assert_eq!(Part::parse(&units[..2]), None);
     let mut other = units;
     other[2][12] = 2;
+    let once = Part::parse(&other).map(|(part, _)| part);
+    assert!(matches!(
+        once,
+        Some(Part::Third {
+            form: ThirdForm::Once,
+            ..
+        })
+    ));
+    other[2][12] = 3;
     assert_eq!(Part::parse(&other), None);
     let again = Part::Again {
         number: 0x1_0000_0002,

@@ -1,12 +1,14 @@
 //! Sending the descriptors of a message ahead of it.
 
 use super::Described;
+use crate::body::Body;
 use crate::descriptors::{Unsent, send_descriptors};
 use crate::link::{Link, Outgoing};
 use crate::right::Right;
 use crate::send::{Blocked, SendRight};
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::Part;
+use handfast_region::Bytes;
 use handfast_ring::lane::Refused;
 
 impl Described {
@@ -45,7 +47,7 @@ impl SendRight {
     pub(crate) fn send_ahead(
         &self,
         (outgoing, lane): (&mut Outgoing, u32),
-        (bytes, kind): (&[u8], Kind),
+        (bytes, kind): (Body<'_>, Kind),
         (described, rights): (&mut Described, &[Right]),
     ) -> Result<(), Blocked> {
         if rights.iter().all(|right| right.fd().is_none()) {
@@ -55,7 +57,7 @@ impl SendRight {
             outgoing.claimed = self.claim(lane, &mut outgoing.producer);
             outgoing.claimed.ok_or(Blocked::Slots)?;
         }
-        let body_bytes = bytes.len() + described.units().len() * UNIT_BYTES;
+        let body_bytes = bytes.len_bytes() + described.units().len() * UNIT_BYTES;
         let has_room = outgoing.producer.has_room(&self.link().region, body_bytes);
         if !has_room.map_err(|fault| Blocked::Lane(Refused::Fault(fault)))? {
             return Err(Blocked::Lane(Refused::Full));

@@ -2,12 +2,14 @@
 
 use super::Described;
 use crate::arena::Block;
+use crate::body::Body;
 use crate::error::RightError;
 use crate::lending;
 use crate::link::Link;
 use crate::link::long::{self, NoBlock, Use};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::part::Part;
+use handfast_region::Bytes;
 use std::sync::Arc;
 
 /// Bytes that lie in a block of the link with this number; and the loan, while they are described.
@@ -24,13 +26,13 @@ impl Described {
     pub(crate) fn lay<'a>(
         &mut self,
         link: &Arc<Link>,
-        bytes: &'a [u8],
+        bytes: Body<'a>,
         use_of: Use,
-    ) -> Result<&'a [u8], RightError> {
-        if bytes.len() <= MESSAGE_BYTES_MAX {
+    ) -> Result<Body<'a>, RightError> {
+        if bytes.len_bytes() <= MESSAGE_BYTES_MAX {
             return Ok(bytes);
         }
-        self.lay_long(link, bytes, use_of).map(|()| &bytes[..0])
+        self.lay_long(link, bytes, use_of).map(|()| Body::NONE)
     }
 
     /// As [`Self::take_back`], before a wait for the peer: others may use the block meanwhile.
@@ -40,19 +42,24 @@ impl Described {
     }
 
     #[cold]
-    fn lay_long(&mut self, link: &Arc<Link>, bytes: &[u8], use_of: Use) -> Result<(), RightError> {
+    fn lay_long(
+        &mut self,
+        link: &Arc<Link>,
+        bytes: Body<'_>,
+        use_of: Use,
+    ) -> Result<(), RightError> {
         let laid = self.laid.take().filter(|laid| laid.link == link.serial);
         let block = match laid {
             Some(laid) => laid.block,
             None => {
-                let taken = long::take(link, bytes.len(), use_of);
+                let taken = long::take(link, bytes.len_bytes(), use_of);
                 let mut block = taken.map_err(|no_block| match no_block {
                     NoBlock::Lent { limit } => RightError::Loans { limit },
                     NoBlock::Memory => RightError::NoMemory {
-                        len_bytes: bytes.len(),
+                        len_bytes: bytes.len_bytes(),
                     },
                 })?;
-                block.copy_from_slice(bytes);
+                bytes.copy_into(&mut block);
                 block
             }
         };

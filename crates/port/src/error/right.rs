@@ -132,6 +132,14 @@ pub enum RightError {
         "other ports share the receiver of this one, or did; send a port whose receiver is its own"
     )]
     Shared,
+    /// So many send-once rights to the port are not used: more do not move with it.
+    #[error(
+        "more than {limit} send-once rights to the port are not used, the limit of a port that moves; receive their messages first"
+    )]
+    SendOnce {
+        /// How many may be.
+        limit: u32,
+    },
     /// The receive right is of the port that the message goes to, where nobody could receive it.
     #[error(
         "the message goes to the port of this receive right, where nobody could receive it then; send it to another port"

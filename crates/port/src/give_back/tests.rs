@@ -119,7 +119,7 @@ fn answers(link: &Link, place: u32, generation: u32) {
     let unit = Part::OfReceiver { handle: IS_HANDLE }.to_units().0[0];
     let outcome = (generation, Kind::Message, 0);
     let slot = Slot::of(link.calls, slot_of(OWN_SET, place));
-    slot.answer_described(&link.region, outcome, (&[], &[unit]));
+    slot.answer_described(&link.region, outcome, (&[][..], &[unit]));
 }
 
 fn lives(link: &Link, handle: Handle) -> bool {

@@ -32,8 +32,8 @@ pub(super) fn attenuated(
         let Some(port) = ports::by_id(process, target.port) else {
             return Some(Claim::Dead);
         };
-        if ports::is_vine(process, port.id) {
-            // The right behind it, which this process sends by, has all permissions still.
+        if ports::is_vine(process, port.id) || port.once.is_some() {
+            // The right behind the vine, which this process sends by, has all permissions still. A send-once right has them always.
             return Some(Claim::Dead);
         }
         // Again as often as this process revokes something meanwhile.

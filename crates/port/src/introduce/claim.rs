@@ -74,7 +74,7 @@ fn claim_of(by: &Link, number: u64) -> impl Fn(u32) -> LaneControl {
 /// Old home: a right like this one to a port that has moved, which a right of ours there is to; usable at
 /// once. It goes that way for ever. `None`: there was no room to ask for it.
 pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option<SendRight> {
-    let (badge, permissions) = (seal.badge, seal.permissions);
+    let (badge, permissions, is_once) = (seal.badge, seal.permissions, seal.is_once());
     let said = |word| {
         // Before the peer knows of it: it may say at once that the port has moved on.
         to.link().stays(word);
@@ -82,6 +82,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
             word,
             badge,
             permissions,
+            is_once,
         }
     };
     let right = claim_by(process, to, said)?;

@@ -7,11 +7,12 @@ use crate::introduce::ends;
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::links;
-use crate::port::Port;
 use crate::port::notice;
 use crate::port::ports;
+use crate::port::{ONCE_MOVED_MAX, Once, Port};
 use crate::process::Process;
 use crate::send::SendRight;
+use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::receiver_of;
@@ -144,8 +145,10 @@ pub(crate) fn hear_said(
             word,
             badge,
             permissions,
+            is_once,
         } => {
             let claim = match own_port(link, process, header.port, now_ns)? {
+                Some(port) if is_once => mint_once(link, &port, badge),
                 Some(port) => {
                     let target = Target::full(port.id, badge).attenuated(permissions);
                     match notice::export_to_trail(link, &port, target) {
@@ -202,6 +205,26 @@ fn hear_claim(
     link.tell_if_in_vain(word, claim);
     introduce::granted_anew(link, process, claim);
     Ok(())
+}
+
+/// New home: the right of the old one in the place of a send-once right that was made there.
+fn mint_once(link: &Link, port: &Port, badge: u64) -> Claim {
+    // Relaxed: a count.
+    let may = port.once_came.fetch_add(1, Ordering::Relaxed) < ONCE_MOVED_MAX;
+    let once = may.then(|| ports::add_member(port, Some(Once::new(badge))));
+    let Some(Ok(once)) = once else {
+        notice::tell_unused(port, badge);
+        return Claim::Dead;
+    };
+    notice::ask_no_senders(&once);
+    match notice::export(link, &once, Target::full(once.id, badge)) {
+        Ok(handle) => Claim::Granted(handle),
+        Err(_) => {
+            ports::remove_member(&once);
+            notice::tell_unused(port, badge);
+            Claim::Dead
+        }
+    }
 }
 
 /// Exporter: the port of a right that only its old home has: the peer, which has sent it here. `None`: it has ended.

@@ -1,7 +1,8 @@
 //! An old home: its trail passes on what still comes there.
 
+use super::once::{self, OnceRights};
 use crate::closing;
-use crate::error::{Gone, SendError};
+use crate::error::{Gone, ReceiveError, SendError};
 use crate::introduce;
 use crate::introduce::provide;
 use crate::introduce::{OF_MOVED, Provided, mint};
@@ -17,12 +18,13 @@ use crate::port::{NewHome, Port};
 use crate::process::Process;
 use crate::rank;
 use crate::receive_right::ReceiveRight;
-use crate::request::{Mark, Request};
+use crate::request::{Mark, Request, take_mark};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
 use crate::send::SendRight;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, REVOKED};
@@ -51,6 +53,8 @@ pub(crate) struct Home {
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
 
+/// How soon the new home is asked again for send-once rights, where there was no room.
+const ONCE_AGAIN: Duration = Duration::from_millis(10);
 /// How long a message waits for the new home's word on a right in it. Twice the longest time that a thread of the new home waits.
 const WORD_NS: u64 = 200_000_000;
 
@@ -79,30 +83,52 @@ impl Home {
         let port = receive.port().clone();
         polling::lock(&port.at).pass_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
-        port.notices.added();
+        let _ = port.notices.added();
         receive.notify_no_senders();
         // The resulting notice has no right to tell of: the thread finds that it is of no use any more.
         self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
         notice::rights_ended(&port, 1);
-        while let Ok(mut request) = receive.receive() {
-            let goes_on = match (request.take_mark(), request.notice()) {
+        let (mut once, mut is_left) = (OnceRights::of(&port), false);
+        loop {
+            let received = match once.make(|seal| mint(&self.process, &self.to, seal)) {
+                true => receive.receive_timeout(ONCE_AGAIN),
+                false => receive.receive(),
+            };
+            let mut request = match received {
+                Ok(request) => request,
+                Err(ReceiveError::TimedOut) => continue,
+                Err(_) => break,
+            };
+            let goes_on = match (take_mark(&mut request), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
-                (None, None) => self.pass_on(request),
-                // No peer is left to be told; calls that came here before may be answered still.
+                (None, None) => self.pass_on(request, &mut once),
                 (None, Some(Notice::NoSenders)) => {
-                    if closing::leaves_nobody(&self.process, &port) {
-                        return receive.drop_quietly();
-                    }
-                    receive.notify_no_senders();
+                    is_left = true;
                     true
                 }
                 (None, Some(Notice::Dead(number))) => self.told(number),
+                // The new home is told so by the end of the right there.
+                (None, Some(Notice::SendOnceUnused(badge))) => {
+                    let id = request.seal().once().unwrap_or_default();
+                    let right = once.take(id);
+                    right
+                        .or_else(|| self.minted(once::seal(id, badge)))
+                        .is_some()
+                }
                 // A notice asked for a badge here is not asked for there.
                 (None, Some(Notice::NoSendersOf(_))) => true,
             };
             if !goes_on {
                 break;
+            }
+            // No peer is left to be told; calls that came here before may be answered still.
+            if is_left && once.is_empty() && ports::unused_once(&port).is_empty() {
+                if closing::leaves_nobody(&self.process, &port) {
+                    return receive.drop_quietly();
+                }
+                is_left = false;
+                receive.notify_no_senders();
             }
         }
         // Before the rights there: senders here are told first.
@@ -135,8 +161,16 @@ impl Home {
         }
     }
 
-    fn pass_on(&self, mut request: Request) -> bool {
-        let Some(to) = self.right_on(request.seal()) else {
+    fn pass_on(&self, mut request: Request, once: &mut OnceRights) -> bool {
+        let seal = request.seal();
+        let right = match seal.once() {
+            None => self.right_on(seal),
+            Some(id) => {
+                let right = once.take(id).or_else(|| self.minted(seal));
+                right.map(Arc::new)
+            }
+        };
+        let Some(to) = right else {
             return false;
         };
         let _held = request.hold_descriptors();
@@ -221,8 +255,23 @@ impl Home {
         if let Some(right) = self.by_seal().get(&seal) {
             return Some(right.clone());
         }
+        let right = Arc::new(self.minted(seal)?);
+        let mut by_seal = self.by_seal();
+        let mut unused = Vec::new();
+        if by_seal.len() >= BADGES_MAX {
+            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+            unused.extend(by_seal.extract_if(is_unused));
+        }
+        let right = by_seal.entry(seal).or_insert(right).clone();
+        drop(by_seal);
+        drop(unused);
+        Some(right)
+    }
+
+    /// A right that the new home makes for this.
+    fn minted(&self, seal: Seal) -> Option<SendRight> {
         let since_ns = clock::ticks_ns();
-        let right = loop {
+        loop {
             if self.to.failure().is_some() {
                 return None;
             }
@@ -235,7 +284,7 @@ impl Home {
                 return None;
             }
             if let Some(right) = mint(&self.process, &self.to, seal) {
-                break Arc::new(right);
+                return Some(right);
             }
             // A lane, and an answer, come by the thread that would wait here.
             if crate::guest::is_control() {
@@ -244,17 +293,7 @@ impl Home {
             // Each holds a return slot until its answer has been taken.
             self.by_seal().values().for_each(|right| right.settle());
             clock::nap();
-        };
-        let mut by_seal = self.by_seal();
-        let mut unused = Vec::new();
-        if by_seal.len() >= BADGES_MAX {
-            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
-            unused.extend(by_seal.extract_if(is_unused));
         }
-        let right = by_seal.entry(seal).or_insert(right).clone();
-        drop(by_seal);
-        drop(unused);
-        Some(right)
     }
 }
 

@@ -9,7 +9,8 @@ use crate::request::Received;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::Kind;
 use handfast_proto::rota::{Key, Wake};
-use handfast_region::Memory;
+use handfast_region::{Bytes, Memory, View};
+use handfast_ring::lane::Unit;
 use handfast_sys::clock;
 use handfast_sys::cpu;
 use handfast_sys::futex::fence_light;
@@ -27,6 +28,29 @@ impl Poller {
             cpu::recent(),
             bytes,
         );
+        self.has_answered(reply, (slot, region), bytes.len())
+    }
+
+    /// As [`Self::answer`], with units that describe the parts of the reply.
+    pub(crate) fn answer_described(
+        &mut self,
+        reply: &ReplySlot,
+        (bytes, units): (impl Bytes, &[Unit]),
+    ) -> bool {
+        let outcome = (reply.generation, Kind::Message, cpu::recent());
+        let (slot, region) = (reply.slot(), &reply.link.region.view());
+        slot.answer_described(region, outcome, (bytes, units));
+        self.has_answered(reply, (slot, region), bytes.len_bytes())
+    }
+
+    /// The reply is in its slot.
+    #[inline(always)]
+    fn has_answered(
+        &mut self,
+        reply: &ReplySlot,
+        (slot, region): (Slot, &View<'_>),
+        len_bytes: usize,
+    ) -> bool {
         if self.is_fenceless() {
             // E11 fenceless, reply. The compiler keeps the reply before the look; the fence of the
             // sleeper in `fence_for_sleep` makes the processor do so.
@@ -35,7 +59,7 @@ impl Poller {
             // E4 wake: the fence of `fence_then_taken`, before the look at the wait word.
             region.fence();
         }
-        self.count_answer(bytes);
+        self.count_answer(len_bytes);
         let key = reply.key as usize;
         if !slot.is_asleep(region) {
             self.awake_at_reply(key);
@@ -111,8 +135,8 @@ impl Poller {
 
     /// A reply was published by the thread that holds the poller.
     #[inline(always)]
-    pub(crate) const fn count_answer(&mut self, bytes: &[u8]) {
-        self.counts.bytes_out += bytes.len() as u64;
+    pub(crate) const fn count_answer(&mut self, len_bytes: usize) {
+        self.counts.bytes_out += len_bytes as u64;
     }
 
     pub(crate) fn count_wake(&mut self, woke: bool) {

@@ -2,6 +2,7 @@
 //! name.
 
 use super::patience::UNCLAIMED_NS;
+use super::through::beside;
 use super::{Poller, wake_for_room};
 use crate::link::Link;
 use crate::link::introductions::Named;
@@ -77,14 +78,15 @@ impl Poller {
         &self.process
     }
 
-    pub(crate) const fn port(&self) -> u32 {
-        self.port
+    /// Whether this is a right to a port whose messages come here.
+    pub(crate) fn is_here(&self, target: &Target) -> bool {
+        target.port == self.port || beside(&self.process, self.receiver, target.port).is_some()
     }
 
-    /// The right that `word` stands for there, if that is a right to this port.
+    /// The right that `word` stands for there, if that is one to a port whose messages come here.
     pub(crate) fn target_of(&self, link: &Arc<Link>, word: u32) -> Option<Target> {
         match self.named(link, word, 0) {
-            Named::To(target) if target.port == self.port => Some(target),
+            Named::To(target) => Some(target).filter(|target| self.is_here(target)),
             _ => None,
         }
     }

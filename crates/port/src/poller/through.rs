@@ -3,6 +3,7 @@
 use super::lane::NO_RIGHT;
 use super::{Poller, named};
 use crate::link::introductions::Named;
+use crate::port::Port;
 use crate::port::ports;
 use crate::process::Process;
 use crate::request::Request;
@@ -13,10 +14,13 @@ use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
+use std::sync::Arc;
 
 /// The meaning of the right that a message came through.
 pub(super) enum Through {
     To(Seal),
+    /// As [`Self::To`], a send-once right: it is used once the message has been taken.
+    Once(Seal),
     /// The right leads nowhere: the bytes of a reply of kind [`Kind::DeadPort`] to it.
     Dead(&'static [u8]),
 }
@@ -36,10 +40,19 @@ impl Poller {
         let link = &lane.link;
         let seal = match named((self.protocols, &self.process), link, header.port, 0) {
             Named::To(target) if target.port == self.port => Seal::of(target),
-            Named::To(target) if is_beside(&self.process, self.receiver, target.port) => {
-                Seal::of_member(target)
-            }
-            Named::To(_) | Named::Dead => return Ok(Through::Dead(&[])),
+            Named::To(target) => match beside(&self.process, self.receiver, target.port) {
+                Some(port) => match &port.once {
+                    None => Seal::of_member(target),
+                    // It is no lane's usual right.
+                    Some(once) if !once.is_used() => {
+                        lane.seal = Seal::of_once(target);
+                        return Ok(Through::Once(lane.seal));
+                    }
+                    Some(_) => return Ok(Through::Dead(&[])),
+                },
+                None => return Ok(Through::Dead(&[])),
+            },
+            Named::Dead => return Ok(Through::Dead(&[])),
             Named::Revoked => return Ok(Through::Dead(REVOKED)),
             Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
                 return Err(Fault { rule, offset });
@@ -47,6 +60,28 @@ impl Poller {
         };
         (lane.word, lane.seal) = (header.port.into(), seal);
         Ok(Through::To(lane.seal))
+    }
+
+    /// As [`Self::taken`], through a send-once right, which this uses up.
+    #[cold]
+    pub(super) fn taken_once(
+        &mut self,
+        key: Key,
+        header: Header,
+        len_bytes: usize,
+        seal: Seal,
+    ) -> Option<Request> {
+        let request = match header.kind {
+            Kind::PASSED => self.taken_passed(key, header, len_bytes, &Through::Once(seal)),
+            _ => self.taken(key, header, len_bytes),
+        }?;
+        let port = seal
+            .once()
+            .and_then(|port| ports::by_id(&self.process, port));
+        if let Some(once) = port.as_ref().and_then(|port| port.once.as_ref()) {
+            once.set_used();
+        }
+        Some(request)
     }
 
     /// Answers a message for a port that has ended, or by a right that was revoked.
@@ -61,7 +96,8 @@ impl Poller {
     }
 }
 
-/// Whether that is a port which shares this receiver.
-pub(super) fn is_beside(process: &Process, receiver: u32, port: u32) -> bool {
-    is_member(port) && receiver_of(port) == receiver && ports::by_id(process, port).is_some()
+/// The port with this number, where it shares this receiver.
+pub(super) fn beside(process: &Process, receiver: u32, port: u32) -> Option<Arc<Port>> {
+    let is_its = is_member(port) && receiver_of(port) == receiver;
+    is_its.then(|| ports::by_id(process, port)).flatten()
 }

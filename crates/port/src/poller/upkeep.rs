@@ -1,7 +1,7 @@
 //! The periodic work of a receiver: quiet lanes, load, waiters, the dead, the end.
 
 use super::bells::Foreigners;
-use super::through::is_beside;
+use super::through::beside;
 use super::{Lane, Poller, wake_for_room};
 use crate::link::Link;
 use crate::link::group;
@@ -366,7 +366,8 @@ impl Poller {
         };
         let is_dead = |port| match self.named(link, port, 0) {
             Named::To(target) => {
-                target.port != self.port && !is_beside(&self.process, self.receiver, target.port)
+                target.port != self.port
+                    && beside(&self.process, self.receiver, target.port).is_none()
             }
             Named::Trail(port) => port != self.port,
             Named::Dead => true,

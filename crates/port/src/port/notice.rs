@@ -35,6 +35,9 @@ pub enum Notice {
     /// No right with this badge to send to the port is left, as above. Asked for with
     /// [`ReceiveRight::notify_no_senders_of`](crate::ReceiveRight::notify_no_senders_of).
     NoSendersOf(u64),
+    /// A [send-once right](crate::SendOnceRight) with this badge has ended, and its message has not come and will not: it was dropped, its
+    /// holder has died, or it was lost with a message. Comes unasked, after what its last holder has sent.
+    SendOnceUnused(u64),
     /// The port that was asked after with this number is gone, or the right to it was revoked. Asked for
     /// with [`SendRight::notify_death`](crate::SendRight::notify_death).
     Dead(u64),
@@ -68,6 +71,8 @@ const ENDED_MAX: usize = 1024;
 const HAD: u64 = 1;
 /// One right.
 const ONE: u64 = 2;
+/// There is none, and none comes any more: of the port of a send-once right, whose number another may get.
+const OVER: u64 = 1 << 63;
 
 #[derive(Default)]
 struct State {
@@ -98,19 +103,28 @@ impl Notices {
         self.is_due.load(Ordering::Acquire)
     }
 
-    /// A right has come to be. Before anybody can drop it.
-    pub(crate) fn added(&self) {
+    /// A right has come to be. Before anybody can drop it. `false`: there is none, since the port has ended meanwhile.
+    #[must_use]
+    pub(crate) fn added(&self) -> bool {
+        let add = |rights| (rights & OVER == 0).then_some((rights + ONE) | HAD);
         // Relaxed, both: as in `Arc::clone`, a thread that adds a right has one, or the lock of a table.
-        if self.rights.fetch_add(ONE, Ordering::Relaxed) == 0 {
-            self.rights.fetch_or(HAD, Ordering::Relaxed);
-        }
+        let added = (self.rights).fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        added.is_ok()
+    }
+
+    /// No right comes any more. `false`: one has come just now.
+    fn end(&self) -> bool {
+        // Relaxed: goes on the release of what has taken the count there (E13).
+        let ended =
+            (self.rights).compare_exchange(HAD, HAD | OVER, Ordering::Relaxed, Ordering::Relaxed);
+        ended.is_ok()
     }
 
     /// Whether there was a right and there is none, at this moment.
     pub(crate) fn has_lost_all(&self) -> bool {
         // E13 senders, load half. Acquire: the messages sent by all of them are there. Store half:
         // `Port::rights_ended`.
-        self.rights.load(Ordering::Acquire) == HAD
+        self.rights.load(Ordering::Acquire) & !OVER == HAD
     }
 
     /// Whether its receiver wants to be told when there are no senders.
@@ -238,11 +252,17 @@ pub(crate) fn rights_ended(port: &Port, count: u64) {
     if before != ended + HAD {
         return;
     }
+    if port.once.is_some() && !port.notices.end() {
+        return;
+    }
     let mut state = port.notices.state();
     let is_due = port.notices.look(&mut state);
     drop(state);
-    if is_due {
-        tell(port);
+    match &port.once {
+        // Taken out of the table when the receiver looks next.
+        Some(once) if is_due && once.is_used() => note(port),
+        _ if is_due => tell(port),
+        _ => {}
     }
 }
 
@@ -273,6 +293,13 @@ fn links_ended(port: &Port) -> u32 {
     port.process.deaths.load(Ordering::Acquire)
 }
 
+/// A send-once right to this port could not come with it.
+pub(crate) fn tell_unused(port: &Port, badge: u64) {
+    let unused = Notice::SendOnceUnused(badge);
+    port.notices.state().due.push_back(unused);
+    tell(port);
+}
+
 /// Notes the end of a port that this one was to be told of.
 pub(crate) fn tell_death(port: &Port, number: u64) {
     port.notices.state().deaths.push_back(number);
@@ -294,6 +321,12 @@ pub(crate) fn hear_of_death(port: &Port, number: u64) -> bool {
 }
 
 fn tell(port: &Port) {
+    note(port);
+    ports::rouse(&port.process, port.receiver);
+}
+
+/// As [`tell`], without waking anybody.
+fn note(port: &Port) {
     // Release: a thread that sees it finds the notice. The receiver, if it sleeps, is woken after.
     let was_due = port.notices.is_due.swap(true, Ordering::Release);
     if is_member(port.id) {
@@ -303,7 +336,6 @@ fn tell(port: &Port) {
         // After that: a receiver that lowers it looks for the ports behind that.
         port.at.notices.raise();
     }
-    ports::rouse(&port.process, port.receiver);
 }
 
 impl HearsOfDeaths for Port {

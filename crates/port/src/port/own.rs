@@ -94,15 +94,16 @@ impl OwnRight {
     }
 
     fn first(port: Arc<Port>, badge: u64) -> Arc<Own> {
-        let mut is_watched = false;
+        let (mut is_over, mut is_watched) = (false, false);
         if !is_forked(&port) {
-            port.notices.added();
-            is_watched = port.notices.begin(badge, || 1);
+            is_over = !port.notices.added();
+            is_watched = !is_over && port.notices.begin(badge, || 1);
         }
         Arc::new(Own {
             port,
             badge,
-            is_revoked: AtomicBool::new(false),
+            // Its port has ended since it was found: it counts as no right.
+            is_revoked: AtomicBool::new(is_over),
             is_watched: AtomicBool::new(is_watched),
         })
     }

@@ -5,8 +5,8 @@ use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Reserved;
 use crate::link::hearing::Hearing;
-use crate::port::Port;
 use crate::port::receiver::{LEFT_MAX, waits};
+use crate::port::{Once, Port};
 use crate::process::Process;
 use crate::rank;
 use crate::tables::{Table, Which};
@@ -172,15 +172,24 @@ const GENERATION_MAX: u32 = 0x3f_ffff;
 /// Ports that share receivers, in one process.
 pub(crate) const MEMBERS_MAX: usize = 1 << 20;
 
-/// Adds a port that shares the receiver of another.
-pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
+/// Adds a port that shares the receiver of another; that of a send-once right, if it is one.
+pub(crate) fn add_member(port: &Port, once: Option<Once>) -> Result<Arc<Port>, Resource> {
     let process = &port.process;
-    // Release: pairs with the Acquire in `take_members_of`.
-    port.at.is_shared.store(true, Ordering::Release);
+    if once.is_none() {
+        // Release: pairs with the Acquire in `moving::depart`.
+        port.at.is_shared.store(true, Ordering::Release);
+    }
     let mut members = of(process).members.write();
+    // Under the lock: those that are there are taken out after this is set. Relaxed: ordered by the lock.
+    if port.is_closing.load(Ordering::Relaxed) {
+        return Err(Resource::Exhausted(Exhausted {
+            what: "ports at the receiver of a port that is being dropped",
+            limit: 0,
+        }));
+    }
     if members.count >= MEMBERS_MAX {
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports that share receivers; drop some",
+            what: "ports that share receivers, and send-once rights; drop some",
             limit: MEMBERS_MAX as u64,
         }));
     }
@@ -191,7 +200,7 @@ pub(crate) fn add_member(port: &Port) -> Result<Arc<Port>, Resource> {
         let number = of(process).last_member.fetch_add(1, Ordering::Relaxed) & GENERATION_MAX;
         let id = port.receiver | number << 8 | IS_MEMBER;
         if let Entry::Vacant(place) = here.entry(id) {
-            return Ok(place.insert(Arc::new(Port::member(port, id))).clone());
+            return Ok(place.insert(Arc::new(Port::member(port, id, once))).clone());
         }
     }
 }
@@ -205,23 +214,35 @@ pub(crate) fn number_again(process: &Process, id: u32) {
 
 /// A port is about to end, and with it those that share its receiver: takes them out.
 pub(crate) fn take_members_of(port: &Port) -> Vec<Arc<Port>> {
-    // Acquire: pairs with the Release in `add_member`.
-    if !port.at.is_shared.load(Ordering::Acquire) {
-        return Vec::new();
-    }
     let mut members = of(&port.process).members.write();
     let taken = members.at.remove(&port.receiver).unwrap_or_default();
     members.count -= taken.len();
     taken.into_values().collect()
 }
 
+/// The ports of its send-once rights that are not used: numbers, and badges.
+pub(crate) fn unused_once(port: &Port) -> Vec<(u32, u64)> {
+    let members = of(&port.process).members.read();
+    let here = members.at.get(&port.receiver).into_iter().flatten();
+    let once = here.filter_map(|(id, member)| Some((*id, member.once.as_ref()?)));
+    once.filter(|(_, once)| !once.is_used())
+        .map(|(id, once)| (id, once.badge))
+        .collect()
+}
+
 /// Takes one of them out. `false`: it has ended with the port whose receiver it shared, and its number may be another's.
-pub(crate) fn remove_member(port: &Arc<Port>) -> bool {
+pub(crate) fn remove_member(port: &Port) -> bool {
     let mut members = of(&port.process).members.write();
-    let here = members.at.entry(port.receiver).or_default();
-    let is_there = (here.get(&port.id)).is_some_and(|known| Arc::ptr_eq(known, port));
+    let Some(here) = members.at.get_mut(&port.receiver) else {
+        return false;
+    };
+    let is_there =
+        (here.get(&port.id)).is_some_and(|known| core::ptr::eq(&raw const **known, port));
     // The caller has it, too: nothing ends under the lock.
     if is_there && here.remove(&port.id).is_some() {
+        if here.is_empty() {
+            members.at.remove(&port.receiver);
+        }
         members.count -= 1;
     }
     is_there

@@ -26,7 +26,7 @@ pub(crate) struct Receiver {
     /// The notices of its own port, which the poller has too, and those of the ports that share it.
     pub(crate) notices: Arc<Notices>,
     pub(crate) members_due: Arc<MembersDue>,
-    /// It is or was shared.
+    /// It is or was shared with [members](crate::MemberPort).
     pub(crate) is_shared: AtomicBool,
     pub(crate) process: Arc<Process>,
     /// The poller and its lock: of a type above this module, since it holds messages, those rights, and a right to receive a port.

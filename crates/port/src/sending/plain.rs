@@ -3,6 +3,7 @@
 //! A call passes through [`SendRight::call`], `SendRight::post`, `Producer::post`, `Link::ring` and `Answer`'s looks on this side;
 //! `ARCHITECTURE.md` follows one.
 
+use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::SendError;
 use crate::giving_up::Watch;
@@ -189,7 +190,7 @@ impl SendRight {
         let until = waiting.words();
         let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call, until) {
             Some(posted) => (self, posted),
-            None => self.post(bytes, Kind::Call, waiting)?,
+            None => self.post(Body::One(bytes), Kind::Call, waiting)?,
         };
         let woke_peer = right.link().ring(lane, right.receiver());
         if bytes.len() > INLINE_BYTES {
@@ -205,7 +206,7 @@ impl SendRight {
         }
         let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message, (0, 0)) {
             Some(posted) => (self, posted),
-            None => self.post(bytes, Kind::Message, waiting)?,
+            None => self.post(Body::One(bytes), Kind::Message, waiting)?,
         };
         right.link().ring(lane, right.receiver());
         Ok(())

@@ -1,5 +1,6 @@
 //! Posting a message that needs more than a look: room to wait for, rights beside its bytes.
 
+use crate::body::Body;
 use crate::describe::{Described, Load};
 use crate::error::{Misuse, RightError, SendError};
 use crate::link::Outgoing;
@@ -13,6 +14,7 @@ use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, UNIT_BYTES};
+use handfast_region::Bytes;
 use handfast_ring::lane::{Header, Refused, Unit};
 use handfast_sys::cpu;
 
@@ -25,13 +27,14 @@ impl SendRight {
     #[cold]
     pub(super) fn post(
         &self,
-        bytes: &[u8],
+        bytes: Body<'_>,
         kind: Kind,
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
         self.await_word(waiting);
         let right = self.best();
         if !core::ptr::eq(right, self)
+            && let Body::One(bytes) = bytes
             && let Some(posted) = right.post_now(bytes, kind, waiting.words_of(kind))
         {
             right.sent(kind, posted.0);
@@ -41,7 +44,7 @@ impl SendRight {
         let with = (&Load::default(), &mut described);
         let (right, posted) = right.post_with((bytes, kind), with, waiting)?;
         right.sent(kind, posted.0);
-        if bytes.len() > MESSAGE_BYTES_MAX {
+        if bytes.len_bytes() > MESSAGE_BYTES_MAX {
             let none = &mut Load::default();
             described.sent((right.process(), right.link()), none, Some(posted.1));
         }
@@ -53,7 +56,7 @@ impl SendRight {
     #[cold]
     pub(crate) fn post_loaded(
         &self,
-        bytes_and_kind: (&[u8], Kind),
+        bytes_and_kind: (Body<'_>, Kind),
         load: &mut Load,
         waiting: Waiting,
     ) -> Result<Posted<'_>, SendError> {
@@ -80,7 +83,7 @@ impl SendRight {
     #[inline(always)]
     fn post_with(
         &self,
-        (bytes, kind): (&[u8], Kind),
+        (bytes, kind): (Body<'_>, Kind),
         (load, described): (&Load, &mut Described),
         waiting: Waiting,
     ) -> Result<(&Self, (Ticket, u32, u32)), SendError> {
@@ -98,7 +101,7 @@ impl SendRight {
                 return next.post_with((bytes, kind), (load, described), waiting);
             }
             if matches!(waiting, Waiting::Never) {
-                self.check_room(lane, (bytes.len(), kind), load)?;
+                self.check_room(lane, (bytes.len_bytes(), kind), load)?;
             }
             let Some(body) = self.describe(described, (bytes, load), waiting)? else {
                 continue;
@@ -135,7 +138,7 @@ impl SendRight {
                 self.post_described(&mut outgoing, lane, (body, kind, words), units)
             });
             drop(outgoing);
-            let body_bytes = body.len() + units.len() * UNIT_BYTES;
+            let body_bytes = body.len_bytes() + units.len() * UNIT_BYTES;
             match posted {
                 Ok(ticket) => {
                     self.goes_by_vine();
@@ -177,9 +180,9 @@ impl SendRight {
 
     /// Whether a message may be sent at all.
     #[inline(always)]
-    fn check_message(&self, bytes: &[u8], load: &Load) -> Result<(), SendError> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            long::check(self.link(), bytes.len())?;
+    fn check_message(&self, bytes: Body<'_>, load: &Load) -> Result<(), SendError> {
+        if bytes.len_bytes() > MESSAGE_BYTES_MAX {
+            long::check(self.link(), bytes.len_bytes())?;
         }
         if self.is_forked() {
             return Err(SendError::Misuse(Misuse::Forked));
@@ -227,9 +230,9 @@ impl SendRight {
     fn describe<'a>(
         &self,
         described: &mut Described,
-        (bytes, load): (&'a [u8], &Load),
+        (bytes, load): (Body<'a>, &Load),
         waiting: Waiting,
-    ) -> Result<Option<&'a [u8]>, SendError> {
+    ) -> Result<Option<Body<'a>>, SendError> {
         let (process, link) = (self.process(), self.link());
         let body = match described.lay(link, bytes, Use::Message) {
             // They come back.
@@ -267,7 +270,7 @@ impl SendRight {
         &self,
         outgoing: &mut Outgoing,
         lane: u32,
-        (bytes, kind, words): (&[u8], Kind, (u32, u32)),
+        (bytes, kind, words): (impl Bytes, Kind, (u32, u32)),
         units: &[Unit],
     ) -> Result<Ticket, Blocked> {
         let is_call = kind == Kind::Call;

@@ -1,5 +1,6 @@
 //! Replying, with bytes alone or with rights beside them.
 
+use crate::body::Body;
 use crate::describe::{Described, Load};
 use crate::error::{ReplyError, SendError};
 use crate::link::Link;
@@ -10,6 +11,8 @@ use crate::request::Request;
 use crate::right::{Returned, Right};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
+use handfast_region::Bytes;
+use handfast_ring::lane::Unit;
 use handfast_sys::deadline;
 
 impl Request {
@@ -70,14 +73,27 @@ impl ReplyRight {
         bytes: &[u8],
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<(), Returned<ReplyError>> {
+        let rights = rights.into_iter().collect();
+        self.reply_by(Body::One(bytes), rights, |slot, bytes, units| {
+            slot.answer_described(bytes, units);
+        })
+    }
+
+    /// As [`Self::reply_with`]; `answer` writes what the reply is described by.
+    pub(crate) fn reply_by(
+        self,
+        bytes: Body<'_>,
+        rights: Vec<Right>,
+        answer: impl FnOnce(&ReplySlot, Body<'_>, &[Unit]),
+    ) -> Result<(), Returned<ReplyError>> {
         let mut load = Load {
-            rights: rights.into_iter().collect(),
+            rights,
             reply: None,
         };
         // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
         let _shield = deadline::shield();
         let right = self;
-        match answer_loaded(right.slot(), bytes, &mut load) {
+        match answer_loaded(right.slot(), bytes, &mut load, answer) {
             Ok(()) => {
                 right.used();
                 Ok(())
@@ -102,7 +118,10 @@ fn over(link: &Link) -> ReplyError {
 fn answer(reply: &ReplySlot, bytes: &[u8]) -> Result<(), ReplyError> {
     if bytes.len() > MESSAGE_BYTES_MAX {
         let _shield = deadline::shield();
-        return answer_loaded(reply, bytes, &mut Load::default());
+        let load = &mut Load::default();
+        return answer_loaded(reply, Body::One(bytes), load, |slot, bytes, units| {
+            slot.answer_described(bytes, units);
+        });
     }
     if reply.link.is_over() {
         return Err(over(&reply.link));
@@ -112,9 +131,14 @@ fn answer(reply: &ReplySlot, bytes: &[u8]) -> Result<(), ReplyError> {
 }
 
 #[cold]
-fn answer_loaded(reply: &ReplySlot, bytes: &[u8], load: &mut Load) -> Result<(), ReplyError> {
+fn answer_loaded(
+    reply: &ReplySlot,
+    bytes: Body<'_>,
+    load: &mut Load,
+    answer: impl FnOnce(&ReplySlot, Body<'_>, &[Unit]),
+) -> Result<(), ReplyError> {
     let link = &reply.link;
-    if let Err(SendError::TooLong { len_bytes }) = long::check(link, bytes.len()) {
+    if let Err(SendError::TooLong { len_bytes }) = long::check(link, bytes.len_bytes()) {
         return Err(ReplyError::TooLong { len_bytes });
     }
     if link.is_over() {
@@ -128,7 +152,7 @@ fn answer_loaded(reply: &ReplySlot, bytes: &[u8], load: &mut Load) -> Result<(),
         described.take_back(link);
         return Err(unsent.of_reply(link));
     }
-    reply.answer_described(body, described.units());
+    answer(reply, body, described.units());
     described.sent((&process, link), load, None);
     Ok(())
 }

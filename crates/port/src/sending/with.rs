@@ -1,5 +1,6 @@
 //! Sending rights beside the bytes of a message, or of a reply.
 
+use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::describe::{Load, list_of, pool};
 use crate::error::SendError;
@@ -202,14 +203,34 @@ impl<'a> Sending<'a> {
                 pool(&mut self.rights);
                 Ok(posted)
             }
-            None => self.post_slowly(bytes_and_kind, waiting),
+            None => {
+                let (bytes, kind) = bytes_and_kind;
+                self.post_slowly((Body::One(bytes), kind), waiting)
+            }
         }
+    }
+
+    /// Nothing was sent.
+    pub(super) fn returned(self, error: SendError) -> Returned<SendError> {
+        Returned {
+            error,
+            rights: self.rights,
+        }
+    }
+
+    /// As [`Self::post`], of bytes in several pieces.
+    pub(super) fn post_vectored(
+        mut self,
+        bytes_and_kind: (Body<'_>, Kind),
+        waiting: Waiting,
+    ) -> Result<Posted<'a>, Returned<SendError>> {
+        self.post_slowly(bytes_and_kind, waiting)
     }
 
     #[cold]
     fn post_slowly(
         &mut self,
-        bytes_and_kind: (&[u8], Kind),
+        bytes_and_kind: (Body<'_>, Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
         let mut load = Load {

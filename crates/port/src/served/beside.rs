@@ -235,6 +235,7 @@ pub(super) fn may_pass(rights: &[Right]) -> bool {
             right,
             Right::Own(_)
                 | Right::Send(_)
+                | Right::SendOnce(_)
                 | Right::Reply(_)
                 | Right::Descriptor(_)
                 | Right::Memory(_)

@@ -110,7 +110,9 @@ impl Hub {
         let of = match notice {
             Notice::NoSenders => (member, 0),
             Notice::NoSendersOf(badge) => (member, badge),
-            Notice::Dead(_) => panic!("HANDFAST_SEED={}: {notice:?}", scene.seed),
+            Notice::Dead(_) | Notice::SendOnceUnused(_) => {
+                panic!("HANDFAST_SEED={}: {notice:?}", scene.seed)
+            }
         };
         assert!(
             self.asked.remove(&of),

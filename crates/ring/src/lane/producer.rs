@@ -6,7 +6,7 @@ use crate::{Fault, Rule};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::LINE;
 use handfast_layout::link::{INLINE_BYTES, Kind, Meta, UNIT_BYTES, UNITS_MAX, reply_word, slot};
-use handfast_region::Memory;
+use handfast_region::{Bytes, Memory};
 
 /// Bytes of a block that are fetched for the next message at most: more would be hundreds of lines.
 const FETCHED_MAX: usize = 4096;
@@ -85,12 +85,13 @@ impl Producer {
         &mut self,
         memory: &impl Memory,
         header: Header,
-        (bytes, units): (&[u8], &[Unit]),
+        (bytes, units): (impl Bytes, &[Unit]),
     ) -> Result<(), Refused> {
-        assert!(bytes.len() <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
+        let len_bytes = bytes.len_bytes();
+        assert!(len_bytes <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
         self.make_room(memory)?;
         let at = self.place.slot(self.tail);
-        let body_bytes = bytes.len() + units.len() * UNIT_BYTES;
+        let body_bytes = len_bytes + units.len() * UNIT_BYTES;
         let outside = body_bytes > INLINE_BYTES;
         let to = if outside {
             let offset = self.take_block(memory, body_bytes)?;
@@ -100,19 +101,19 @@ impl Producer {
         } else {
             at + slot::BYTES
         };
-        memory.copy_in(to, bytes);
+        bytes.copy_to(memory, to);
         match units {
             [] => {}
             [unit] => {
                 // By halves, as it was made: a load of all of it would wait until both have left the store buffer.
                 let (low, high) = unit.split_at(UNIT_BYTES / 2);
-                memory.copy_in(to + bytes.len(), low);
-                memory.copy_in(to + bytes.len() + UNIT_BYTES / 2, high);
+                memory.copy_in(to + len_bytes, low);
+                memory.copy_in(to + len_bytes + UNIT_BYTES / 2, high);
             }
-            units => memory.copy_in(to + bytes.len(), units.as_flattened()),
+            units => memory.copy_in(to + len_bytes, units.as_flattened()),
         }
         let meta = Meta {
-            len_bytes: bytes.len() as u32,
+            len_bytes: len_bytes as u32,
             outside,
             kind: header.kind,
             units: units.len() as u32,

@@ -102,7 +102,7 @@ fn what_describes_parts_arrives_behind_bytes_of_every_length() {
     for len in [0, 8, 24, 25, 40, 1008, 1009, 8192, 65_536] {
         for count in [1, 2, 12] {
             let (bytes, units) = (message(len, len), &units[..count]);
-            let posted = producer.post_described(&region, HEADER, (&bytes, units));
+            let posted = producer.post_described(&region, HEADER, (&bytes[..], units));
             posted.unwrap();
             let mut sink = Described::default();
             let usual = HEADER.port.into();

@@ -73,21 +73,25 @@ impl System for Passing {
         loop {
             let mut message = request.take_message();
             if coming > 0 {
-                let rights = taken(&mut message, coming)?;
+                let mut rights = taken(&mut message, coming)?;
+                if let Some(right) = rights.pop_if(|right| matches!(right, Right::SendOnce(_))) {
+                    answer_once(right, &mut message, &mut handler)?;
+                    request = port.receive().map_err(io::Error::other)?;
+                    continue;
+                }
                 if kept.is_empty() && matches!(passed, Passed::Known(_)) {
                     kept = rights;
                 }
             }
             let len = handler(&mut message);
             request = if passed == Passed::InReply {
-                request
-                    .reply_with(&message[..len], [own.clone().into()])
-                    .map_err(io::Error::other)?;
-                port.receive()
+                let rights = [own.clone().into()];
+                port.reply_with_and_receive(request, &message[..len], rights)
+                    .map_err(io::Error::other)?
             } else {
                 port.reply_and_receive(request, &message[..len])
-            }
-            .map_err(io::Error::other)?;
+                    .map_err(io::Error::other)?
+            };
         }
     }
 
@@ -122,6 +126,19 @@ impl System for Passing {
             caller.call(&request, &mut reply)?;
         }
         Ok(caller)
+    }
+}
+
+/// The answer goes into a queue of the client's, by a right that is used once.
+fn answer_once(
+    right: Right,
+    message: &mut [u8],
+    handler: &mut impl FnMut(&mut [u8]) -> usize,
+) -> io::Result<()> {
+    let len = handler(message);
+    match right {
+        Right::SendOnce(right) => right.send(&message[..len]).map_err(io::Error::other),
+        other => Err(io::Error::other(format!("{other:?}"))),
     }
 }
 
@@ -177,6 +194,13 @@ impl Caller for PassingCaller {
                 self.badge += 1;
                 let rights = [self.port.mint(self.badge).into()];
                 server.with(rights).call(request).map_err(io::Error::other)
+            }
+            Passed::Once => {
+                let right = self.port.mint_once(0).map_err(io::Error::other)?;
+                let sent = server.with([right.into()]).send(request);
+                sent.map_err(io::Error::other)?;
+                let answer = self.port.receive().map_err(io::Error::other)?;
+                Ok(answer.into_message())
             }
             Passed::Home => {
                 let rights = [server.clone().into()];

@@ -29,7 +29,7 @@ impl MembersDue {
         let mut unheard = 0;
         // Some wait for messages of others: each once, and not too many.
         while unheard < AT_ONCE_MAX {
-            let Some(id) = self.0.lock().pop_front() else {
+            let Some(id) = self.next() else {
                 break;
             };
             let Some(port) = ports::by_id(process, id) else {
@@ -39,6 +39,13 @@ impl MembersDue {
             // Acquire: pairs with the Release of a thread that drops it, and then revokes its rights.
             if port.is_closing.load(Ordering::Acquire) {
                 continue;
+            }
+            if let (Ok(Some(Notice::NoSenders)), Some(once)) = (&taken, &port.once) {
+                ports::remove_member(&port);
+                if once.is_used() {
+                    continue;
+                }
+                return Ok(Some((Notice::SendOnceUnused(once.badge), id)));
             }
             match taken {
                 Ok(None) => continue,
@@ -54,6 +61,15 @@ impl MembersDue {
             0 => Ok(None),
             _ => Err(Unheard),
         }
+    }
+
+    fn next(&self) -> Option<u32> {
+        let mut due = self.0.lock();
+        let next = due.pop_front();
+        if due.is_empty() {
+            *due = VecDeque::new();
+        }
+        next
     }
 
     /// This port has notices.

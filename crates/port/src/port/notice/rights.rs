@@ -53,7 +53,7 @@ pub(crate) fn export_to_trail(
 pub(crate) fn export_trail(link: &Link, port: &Port) -> Result<Handle, Refused> {
     let mut exports = link.exports();
     let handle = exports.export_trail(port.id, link.quotas.rights())?;
-    came_to_be(link, &mut exports, port, (handle, 0));
+    came_to_be(link, &mut exports, port, (handle, 0))?;
     Ok(handle)
 }
 
@@ -80,7 +80,7 @@ fn export_new(
     target: Target,
 ) -> Result<Handle, Refused> {
     let handle = exports.export_new(target, link.quotas.rights())?;
-    came_to_be(link, exports, port, (handle, target.badge));
+    came_to_be(link, exports, port, (handle, target.badge))?;
     if let Some(home) = port.home.get() {
         home.exported();
     }
@@ -88,13 +88,24 @@ fn export_new(
 }
 
 /// Counts a right that the peer has got.
-fn came_to_be(link: &Link, exports: &mut Exports, port: &Port, (handle, badge): (Handle, u64)) {
+fn came_to_be(
+    link: &Link,
+    exports: &mut Exports,
+    port: &Port,
+    (handle, badge): (Handle, u64),
+) -> Result<(), Refused> {
+    // Under the lock: the peer cannot have given it back before it was counted.
+    if !port.notices.added() {
+        // Its port has ended since it was found. Not sent yet.
+        let _ = exports.release(handle, 1);
+        let _ = exports.finish(handle);
+        return Err(Refused::Full);
+    }
     // From now on the link stays while the peer wants it.
     link.life.usage.grant();
     link.count_rights(exports);
-    // Under the lock: the peer cannot have given it back before it was counted.
-    port.notices.added();
     port.notices.begin(badge, || exports.watch_new(handle));
+    Ok(())
 }
 
 /// The link has ended, and with it the peer's rights.

@@ -6,6 +6,7 @@ use super::sides::{
     Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
 };
 use core::time::Duration;
+use std::io::IoSlice;
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -190,6 +191,64 @@ pub(super) const CASES: &[Case] = &[
                 call(&right, &number.to_le_bytes(), &(number + 1).to_le_bytes());
             }
             call(&right, b"end", b"end");
+        },
+    },
+    Case {
+        name: "bytes in several pieces are one message",
+        serve: |_, port| {
+            loop {
+                let mut request = next(&port);
+                if request.bytes() == b"end" {
+                    return request.reply(b"end").unwrap();
+                }
+                let bytes = request.take_message();
+                let (first, last) = bytes.split_at(bytes.len() / 3);
+                let pieces = [IoSlice::new(first), IoSlice::new(&[]), IoSlice::new(last)];
+                request.reply_vectored(&pieces).unwrap();
+            }
+        },
+        call: |node, right| {
+            let port = node.anonymous().unwrap();
+            for len_bytes in [0, 1, 40, 41, 4096, 65_536, 65_537, 200_000] {
+                let bytes: Vec<u8> = (0..len_bytes).map(|at: u32| at as u8).collect();
+                let pieces: Vec<_> = bytes.chunks(1000).map(IoSlice::new).collect();
+                assert_eq!(*right.call_vectored(&pieces).unwrap(), *bytes);
+                let to = port.mint(1).connect().unwrap();
+                to.send_vectored(&pieces).unwrap();
+                expect(&port, &bytes);
+                let with = to.with([port.mint(2).into()]);
+                with.send_vectored(&pieces).unwrap();
+                assert_eq!(expect(&port, &bytes).take_rights().len(), 1);
+            }
+            call(&right, b"end", b"end");
+        },
+    },
+    Case {
+        name: "a reply carries rights, or a call is passed on, and the next is received",
+        serve: |node, port| {
+            let apart = node.anonymous().unwrap();
+            let to = apart.mint(1).connect().unwrap();
+            let mut request = next(&port);
+            for number in 0..20_u8 {
+                let right = apart.mint(number.into()).into();
+                request = (port.reply_with_and_receive(request, &[number], [right])).unwrap();
+                request = (port.forward_and_receive(request, &to, b"on", [])).unwrap();
+                expect(&apart, b"on").reply(b"answered").unwrap();
+            }
+            request.reply(b"end").unwrap();
+        },
+        call: |_, right| {
+            let mut give = right.try_call(b"give").unwrap();
+            for number in 0..20_u8 {
+                let on = right.try_call(b"go on").unwrap();
+                let mut reply = give.wait_timeout(PATIENCE).unwrap();
+                assert_eq!(*reply, [number]);
+                assert_eq!(reply.take_rights().len(), 1);
+                // Comes while the one before it waits for its answer.
+                give = right.try_call(b"give").unwrap();
+                assert_eq!(&*on.wait_timeout(PATIENCE).unwrap(), b"answered");
+            }
+            assert_eq!(&*give.wait_timeout(PATIENCE).unwrap(), b"end");
         },
     },
     Case {

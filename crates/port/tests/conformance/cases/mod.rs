@@ -8,12 +8,13 @@ pub(crate) use sides::Case;
 
 mod calls;
 mod ends;
+mod once;
 mod rights;
 mod sides;
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
-    [calls::CASES, rights::CASES, ends::CASES]
+    [calls::CASES, rights::CASES, once::CASES, ends::CASES]
         .into_iter()
         .flatten()
         .copied()

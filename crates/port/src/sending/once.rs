@@ -1,0 +1,79 @@
+//! Sending by a send-once right.
+
+use crate::error::SendError;
+use crate::right::{Returned, Right};
+use crate::send::SendRight;
+use crate::send_once::{SendOnceRight, Way};
+
+/// A message that was not sent by a [`SendOnceRight`], which has not been used.
+#[derive(Debug)]
+pub struct NotSent {
+    /// Why.
+    pub error: SendError,
+    /// The right.
+    pub right: SendOnceRight,
+    /// The rights that were to go with the message.
+    pub rights: Vec<Right>,
+}
+
+impl SendOnceRight {
+    /// Sends its message. Waits for room as [`SendRight::send`] does; costs as there, and a control message that gives the right back.
+    ///
+    /// # Errors
+    /// [`NotSent`], with the errors of [`SendRight::send`], and the right: [`SendError::Gone`] when the port has ended.
+    pub fn send(self, bytes: &[u8]) -> Result<(), NotSent> {
+        self.send_with(bytes, [])
+    }
+
+    /// As [`Self::send`], with up to four rights beside the bytes.
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Right`].
+    pub fn send_with(
+        self,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), NotSent> {
+        self.send_by(rights, |right, rights| right.with(rights).send(bytes))
+    }
+
+    /// As [`Self::send_with`]. Never blocks. The first one to a port of this process may make a link ([`OwnRight::connect`](crate::OwnRight::connect)).
+    ///
+    /// # Errors
+    /// As there, and [`SendError::Full`] without room.
+    pub fn try_send_with(
+        self,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<(), NotSent> {
+        self.send_by(rights, |right, rights| right.with(rights).try_send(bytes))
+    }
+
+    fn send_by(
+        self,
+        rights: impl IntoIterator<Item = Right>,
+        send: impl FnOnce(&SendRight, Vec<Right>) -> Result<(), Returned<SendError>>,
+    ) -> Result<(), NotSent> {
+        let rights: Vec<_> = rights.into_iter().collect();
+        let sent = match self.way() {
+            Way::There(right) => send(right, rights),
+            Way::Here(own) => match own.reach() {
+                Ok(right) => send(&right, rights),
+                Err(error) => Err(Returned { error, rights }),
+            },
+        };
+        sent.map_err(|Returned { error, rights }| NotSent {
+            error,
+            right: self,
+            rights,
+        })
+    }
+}
+
+impl core::fmt::Display for NotSent {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl std::error::Error for NotSent {}
