@@ -44,7 +44,7 @@ pub(crate) enum Way {
 
 impl ReceiveRight {
     /// Makes a right to send one message to this port, with a badge of its own: several may have the same. No system call; some 500
-    /// bytes until it has ended. As many as [members](Self::member), with those.
+    /// bytes until it has ended. As many as [members](Self::member), with those. [Revoking](Self::revoke) its badge is for other rights.
     ///
     /// ```
     /// # use handfast_port as handfast;

@@ -1,8 +1,8 @@
 //! Ports that share a receiver, in a forked child: they are the parent's.
 
 use crate::{common, fork, wait_for};
-use handfast::Right;
-use handfast::error::{BindError, ConnectError, Misuse};
+use handfast::error::{BindError, ConnectError, Misuse, SendError};
+use handfast::{Notice, Right};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const BADGE: u64 = 7;
@@ -100,4 +100,27 @@ fn a_forked_child_takes_no_lock_of_its_parents_members() {
         first_bad
     });
     assert_eq!(outcomes, None);
+}
+
+#[test]
+fn a_forked_child_uses_none_of_its_parents_send_once_rights() {
+    let port = handfast::anonymous().unwrap();
+    let [mut used, mut dropped] = [1, 2].map(|badge| Some(port.mint_once(badge).unwrap()));
+    let child = fork(|| {
+        drop(dropped.take());
+        let sent = used
+            .take()
+            .unwrap()
+            .send(b"")
+            .map_err(|failed| failed.error);
+        let is_refused = sent == Err(SendError::Misuse(Misuse::Forked))
+            && matches!(port.mint_once(3), Err(BindError::Misuse(Misuse::Forked)));
+        i32::from(!is_refused)
+    });
+    assert_eq!(wait_for(child), 0);
+    used.unwrap().send(b"whole").unwrap();
+    assert_eq!(port.receive().unwrap().badge(), 1);
+    drop(dropped);
+    let told = port.receive().unwrap();
+    assert_eq!(told.notice(), Some(Notice::SendOnceUnused(2)));
 }
