@@ -1,7 +1,7 @@
 //! A service with every kind of method, and its server.
 
 use crate::common;
-use handfast::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Right, SendRight};
+use handfast::{Loan, Memory, OwnRight, ReceiveRight, ReplyRight, Right, SendOnceRight, SendRight};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -71,6 +71,7 @@ pub(crate) trait All {
     fn seal(&self, text: &str, times: u32) -> Result<Memory, u8>;
     fn read(&self, file: OwnedFd) -> (String, OwnedFd);
     fn adopt(&self, port: ReceiveRight) -> ReceiveRight;
+    fn once(&self, rights: (SendOnceRight, Option<SendOnceRight>)) -> SendOnceRight;
     #[oneway]
     fn keep(&self, right: Right);
 }
@@ -253,6 +254,11 @@ impl All for Server<'_> {
 
     fn adopt(&self, port: ReceiveRight) -> ReceiveRight {
         port
+    }
+
+    fn once(&self, (first, other): (SendOnceRight, Option<SendOnceRight>)) -> SendOnceRight {
+        first.send(b"first").unwrap();
+        other.unwrap()
     }
 
     fn keep(&self, right: Right) {

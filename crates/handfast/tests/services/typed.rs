@@ -207,6 +207,16 @@ fn rights_travel_in_arguments_and_results() {
     assert!(back.is_to(&mine));
     let said = mine.receive_timeout(common::PATIENCE).unwrap();
     assert_eq!((said.badge(), said.bytes()), (5, &b"hello"[..]));
+    let [first, other] = [6, 7].map(|badge| mine.mint_once(badge).unwrap());
+    all.once((first, Some(other)))
+        .unwrap()
+        .send(b"other")
+        .unwrap();
+    for (badge, bytes) in [(6, &b"first"[..]), (7, b"other")] {
+        let said = mine.receive_timeout(common::PATIENCE).unwrap();
+        assert!(said.is_send_once());
+        assert_eq!((said.badge(), said.bytes()), (badge, bytes));
+    }
     assert_eq!(
         all.use_it(mine.mint(5), "").unwrap().unwrap_err(),
         "no word"
