@@ -12,6 +12,7 @@ use crate::port::own::OwnRight;
 use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::SendRight;
+use crate::send_once::SendOnceRight;
 use crate::vine;
 use crate::{Node, links};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -27,6 +28,8 @@ pub(super) struct Home {
     pub(super) node: Node,
     /// Rights, and the numbers of their ports.
     held: Mutex<Vec<(u32, SendRight)>>,
+    /// Send-once rights, likewise.
+    once: Mutex<Vec<(u32, SendOnceRight)>>,
     /// To the port that mints rights, and its number.
     hub: Mutex<Option<(u32, OwnRight)>>,
     /// That port, once its thread is over.
@@ -126,6 +129,7 @@ impl Home {
         Self {
             number,
             held: Mutex::default(),
+            once: Mutex::default(),
             hub: Mutex::default(),
             hub_left: Mutex::default(),
             watch: node.anonymous().unwrap(),
@@ -161,8 +165,9 @@ impl Home {
     /// Drops all rights, but those to ports whose ends it is to be told of.
     pub(super) fn forget(&self) {
         let held = core::mem::take(&mut *self.held.lock().unwrap());
+        let once = core::mem::take(&mut *self.once.lock().unwrap());
         let hub = self.hub.lock().unwrap().take();
-        drop((held, hub));
+        drop((held, once, hub));
     }
 
     /// Drops the port that mints rights: all have ended.
@@ -259,6 +264,7 @@ impl Home {
                 Ok(right) => right,
                 Err(_) => return,
             },
+            Right::SendOnce(right) => return self.once.lock().unwrap().push((port, right)),
             _ => return,
         };
         let mut held = self.held.lock().unwrap();
@@ -334,11 +340,41 @@ impl Home {
             {
                 self.ask_after(scene, &right);
             }
+            self.use_once(scene);
             if random(6) == 0 {
                 let mut held = self.held.lock().unwrap();
                 let last = held.pop();
                 drop(held);
                 drop(last);
+            }
+        }
+    }
+
+    /// Sends by one of the send-once rights, gives it away, or drops it.
+    fn use_once(&self, scene: &Scene) {
+        let (port, right) = {
+            let mut once = self.once.lock().unwrap();
+            if once.is_empty() {
+                return;
+            }
+            let at = random(once.len() as u64) as usize;
+            once.swap_remove(at)
+        };
+        match random(4) {
+            0 => drop(right),
+            1 | 2 => {
+                let sent = right.send(&bytes(Wish::Name as u8, port, 0));
+                let sent = sent.map_err(|failed| failed.error);
+                let _ = scene.expect(self, (Wish::Name, port, None), sent);
+            }
+            _ => {
+                let Some((by, to)) = self.any(scene, CONNECTS) else {
+                    return;
+                };
+                let said = bytes(Wish::Keep as u8, port, 0);
+                let sent = to.with([right.into()]).send_timeout(&said, PATIENCE);
+                let sent = sent.map_err(|returned| returned.error);
+                let _ = scene.expect(self, (Wish::Keep, by, Some(port)), sent);
             }
         }
     }

@@ -23,6 +23,9 @@ pub(super) struct Hub {
     members: HashMap<u32, (u32, MemberPort)>,
     /// Rights of which it is to be told when the last has ended: all with a badge, or to a member.
     asked: HashSet<(Option<u32>, u64)>,
+    /// Badges of send-once rights of which neither a message nor a notice has come; and the last one.
+    once: HashSet<u64>,
+    last_once: u64,
 }
 
 impl Hub {
@@ -34,6 +37,8 @@ impl Hub {
             badges: Vec::new(),
             members: HashMap::new(),
             asked: HashSet::from([(None, 0)]),
+            once: HashSet::new(),
+            last_once: 0,
         }
     }
 
@@ -82,6 +87,25 @@ impl Hub {
         (number, right)
     }
 
+    /// A right to send one message to it.
+    fn mint_once(&mut self) -> Option<Right> {
+        let right = self.port.mint_once(self.last_once + 1).ok()?;
+        self.last_once += 1;
+        self.once.insert(self.last_once);
+        Some(right.into())
+    }
+
+    /// The outcome of a send-once right has come.
+    fn has_come(&mut self, scene: &Scene, badge: u64, how: &str) {
+        scene.tell(self.number, format_args!("{how} by once {badge}"));
+        let is_first = self.once.remove(&badge);
+        assert!(
+            is_first,
+            "HANDFAST_SEED={}: {how} by once {badge}",
+            scene.seed
+        );
+    }
+
     /// Some of the rights are revoked, or the port is dropped to which they are.
     fn end_one(&mut self, scene: &Scene) {
         let keys: Vec<_> = self.members.keys().copied().collect();
@@ -110,9 +134,8 @@ impl Hub {
         let of = match notice {
             Notice::NoSenders => (member, 0),
             Notice::NoSendersOf(badge) => (member, badge),
-            Notice::Dead(_) | Notice::SendOnceUnused(_) => {
-                panic!("HANDFAST_SEED={}: {notice:?}", scene.seed)
-            }
+            Notice::SendOnceUnused(badge) => return self.has_come(scene, badge, "nothing"),
+            Notice::Dead(_) => panic!("HANDFAST_SEED={}: {notice:?}", scene.seed),
         };
         assert!(
             self.asked.remove(&of),
@@ -127,10 +150,13 @@ impl Hub {
         while let Ok(request) = self.port.receive_timeout(Duration::from_millis(20)) {
             if let Some(notice) = request.notice() {
                 self.hear(scene, notice, request.member());
+            } else if request.is_send_once() {
+                self.has_come(scene, request.badge(), "a message");
             }
         }
-        scene.tell(self.number, format_args!("waits for {:?}", self.asked));
-        self.asked.len()
+        let waits_for = (&self.asked, &self.once);
+        scene.tell(self.number, format_args!("waits for {waits_for:?}"));
+        self.asked.len() + self.once.len()
     }
 }
 
@@ -158,12 +184,21 @@ impl Home {
         if let Some(notice) = request.notice() {
             return hub.hear(scene, notice, request.member());
         }
+        if request.is_send_once() {
+            return hub.has_come(scene, request.badge(), "a message");
+        }
         let number = hub.number_of(scene, &request);
         let Some((wish, _, of)) = words(request.bytes()) else {
             return;
         };
         if !Wish::Give.is(wish) {
             return self.answer(scene, request, number);
+        }
+        if random(3) == 0 {
+            scene.depends.lock().unwrap().insert(of, Some(hub.number));
+            let right = hub.mint_once();
+            let _ = request.reply_with(&bytes(0, hub.number, of), right);
+            return;
         }
         let (named, right) = hub.mint(scene);
         scene.tell(self.number, format_args!("{number} mints {named}"));
