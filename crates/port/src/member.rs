@@ -302,10 +302,15 @@ mod tests {
         let (id, _) = ports::unused_once(server.port())[0];
         let port = ports::by_id(&server.port().process, id).unwrap();
         drop(right);
-        assert!(!OwnRight::to(&port, 1, ALL_PERMISSIONS).is_good());
-        assert!(!port.notices.added());
+        // Comes home in a message.
+        let home = OwnRight::to(&port, 1, ALL_PERMISSIONS);
+        assert!(home.is_good());
+        assert!(server.try_receive().is_err());
+        drop(home);
         let told = server.receive().unwrap();
         assert_eq!(told.notice(), Some(Notice::SendOnceUnused(1)));
+        assert!(!OwnRight::to(&port, 1, ALL_PERMISSIONS).is_good());
+        assert!(!port.notices.added());
         assert!(ports::by_id(&server.port().process, id).is_none());
     }
 

@@ -135,11 +135,12 @@ impl Request {
         self.received().seal.badge
     }
 
-    /// Whether it came through a [send-once right](crate::SendOnceRight): its badge is the one of
+    /// Whether it is a message that came through a [send-once right](crate::SendOnceRight): its badge is the one of
     /// [`ReceiveRight::mint_once`](crate::ReceiveRight::mint_once).
     #[must_use]
     pub fn is_send_once(&self) -> bool {
-        self.received().seal.is_once()
+        let received = self.received();
+        received.seal.is_once() && received.notice.is_none()
     }
 
     /// The permissions of the right it came through: as [minted](crate::ReceiveRight::mint_with), less what holders have

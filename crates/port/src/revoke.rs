@@ -19,7 +19,8 @@ use std::sync::Arc;
 impl ReceiveRight {
     /// Revokes all rights to this port with this badge, whoever holds them: other processes, this one
     /// ([`OwnRight`](crate::OwnRight)), and messages on their way. Processes that connected by name have rights with
-    /// badge zero. A right that is [minted](Self::mint) afterwards with the same badge is another, and good.
+    /// badge zero. A right that is [minted](Self::mint) afterwards with the same badge is another, and good. [Send-once
+    /// rights](crate::SendOnceRight) are not revoked.
     ///
     /// A message that was received before this was called may be answered. A message looked at after this has
     /// returned is refused, whenever it was sent: a call ends as [`Gone::Right`](crate::error::Gone::Right), a

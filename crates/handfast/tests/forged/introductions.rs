@@ -450,7 +450,7 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
         ("receiver", |units| units[0][12] = 64, Rule::Part),
         ("two-units", |units| units.truncate(2), Rule::Part),
         ("one-unit", |units| units.truncate(1), Rule::Part),
-        ("padding", |units| units[2][12] = 2, Rule::Part),
+        ("padding", |units| units[2][12] = 3, Rule::Part),
         (
             "another-port",
             |units| {

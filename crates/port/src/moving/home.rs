@@ -24,7 +24,6 @@ use crate::seal::Seal;
 use crate::send::SendRight;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
-use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, REVOKED};
@@ -53,8 +52,6 @@ pub(crate) struct Home {
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
 
-/// How soon the new home is asked again for send-once rights, where there was no room.
-const ONCE_AGAIN: Duration = Duration::from_millis(10);
 /// How long a message waits for the new home's word on a right in it. Twice the longest time that a thread of the new home waits.
 const WORD_NS: u64 = 200_000_000;
 
@@ -92,8 +89,8 @@ impl Home {
         let (mut once, mut is_left) = (OnceRights::of(&port), false);
         loop {
             let received = match once.make(|seal| mint(&self.process, &self.to, seal)) {
-                true => receive.receive_timeout(ONCE_AGAIN),
-                false => receive.receive(),
+                Some(pause) => receive.receive_timeout(pause),
+                None => receive.receive(),
             };
             let mut request = match received {
                 Ok(request) => request,

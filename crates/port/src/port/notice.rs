@@ -112,8 +112,8 @@ impl Notices {
         added.is_ok()
     }
 
-    /// No right comes any more. `false`: one has come just now.
-    fn end(&self) -> bool {
+    /// No right comes any more. `false`: one has come since there was none.
+    pub(super) fn end(&self) -> bool {
         // Relaxed: goes on the release of what has taken the count there (E13).
         let ended =
             (self.rights).compare_exchange(HAD, HAD | OVER, Ordering::Relaxed, Ordering::Relaxed);
@@ -250,9 +250,6 @@ pub(crate) fn rights_ended(port: &Port, count: u64) {
     // these. Load half: `Notices::has_lost_all`.
     let before = port.notices.rights.fetch_sub(ended, Ordering::Release);
     if before != ended + HAD {
-        return;
-    }
-    if port.once.is_some() && !port.notices.end() {
         return;
     }
     let mut state = port.notices.state();

@@ -1,6 +1,6 @@
 //! The notices of ports that share a receiver.
 
-use super::{Notice, Unheard};
+use super::{Notice, Unheard, ask_no_senders};
 use crate::port::ports;
 use crate::process::Process;
 use crate::rank;
@@ -41,6 +41,11 @@ impl MembersDue {
                 continue;
             }
             if let (Ok(Some(Notice::NoSenders)), Some(once)) = (&taken, &port.once) {
+                // In a message of its last holder, perhaps.
+                if !port.notices.end() {
+                    ask_no_senders(&port);
+                    continue;
+                }
                 ports::remove_member(&port);
                 if once.is_used() {
                     continue;
