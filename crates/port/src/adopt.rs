@@ -25,7 +25,6 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
-use crate::send_once::SendOnceRight;
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part, ThirdForm};
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
@@ -185,8 +184,7 @@ fn other(
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
         Part::Once { handle, port } if link.is_loop() => own_around(process, link, (handle, port))?,
         Part::Once { handle, port } => {
-            let right = import(process, link, (handle, port))?;
-            Right::SendOnce(SendOnceRight::there(right))
+            Right::elsewhere(import(process, link, (handle, port))?, true)
         }
         Part::Third {
             vine,
@@ -201,10 +199,7 @@ fn other(
             let what = (exporter, number, port);
             let is_to_stay = form == ThirdForm::Kept;
             let right = introduced(process, link, vine, (what, is_to_stay, whom));
-            match form {
-                ThirdForm::Once => Right::SendOnce(SendOnceRight::there(right)),
-                ThirdForm::Plain | ThirdForm::Kept => Right::Send(right),
-            }
+            Right::elsewhere(right, form == ThirdForm::Once)
         }
         Part::Again { number } => again::take_again(link, number)?,
         Part::Home {

@@ -274,7 +274,7 @@ impl Described {
             passed.sent(process, link, reply);
         }
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
-            if let Some(right) = to_send(right) {
+            if let Some(right) = right.to_send() {
                 right.used_at(link, lane);
             }
             if let Undo::Named(named) = undo {
@@ -302,18 +302,6 @@ impl Described {
             }
         }
         load.rights.clear();
-    }
-}
-
-/// The right to a port elsewhere that this is.
-fn to_send(right: &Right) -> Option<&SendRight> {
-    match right {
-        Right::Send(right) => Some(right),
-        Right::SendOnce(once) => match once.way() {
-            Way::Here(_) => None,
-            Way::There(right) => Some(right),
-        },
-        _ => None,
     }
 }
 

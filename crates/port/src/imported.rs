@@ -82,9 +82,8 @@ pub(crate) fn to_target(process: &Process, target: Target, revocations: u64) -> 
         Some(port) if port.is_vine.load(Ordering::Relaxed) => vine::of(process)
             .get()
             .and_then(|vine| vine.target(target.badge))
-            .map_or(Right::Dead, |(right, is_once)| match is_once {
-                true => Right::SendOnce(SendOnceRight::there((*right).clone())),
-                false => Right::Send((*right).clone()),
+            .map_or(Right::Dead, |(right, is_once)| {
+                Right::elsewhere((*right).clone(), is_once)
             }),
         Some(port) => {
             let is_once = port.once.is_some();

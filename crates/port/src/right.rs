@@ -132,6 +132,26 @@ impl From<OwnedFd> for Right {
 }
 
 impl Right {
+    /// A right to a port of another process: to send by once, or as often as it likes.
+    pub(crate) fn elsewhere(right: SendRight, is_once: bool) -> Self {
+        match is_once {
+            true => Self::SendOnce(SendOnceRight::there(right)),
+            false => Self::Send(right),
+        }
+    }
+
+    /// The right to a port elsewhere that this is, whether it is used once or more often.
+    pub(crate) const fn to_send(&self) -> Option<&SendRight> {
+        match self {
+            Self::Send(right) => Some(right),
+            Self::SendOnce(once) => match once.way() {
+                Way::Here(_) => None,
+                Way::There(right) => Some(right),
+            },
+            _ => None,
+        }
+    }
+
     /// The node to which it belongs, if only that one can send it.
     pub(crate) fn node(&self) -> Option<&Arc<Process>> {
         match self {
@@ -155,17 +175,12 @@ pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
 /// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
 fn are_settled(rights: &[Right], to: &SendRight) -> bool {
     let home = to.best().link();
-    let is_there = |right: &SendRight| {
-        let best = right.best();
-        let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
-        !goes_home || best.origin().is_settled()
-    };
     let is_settled = |right: &Right| match right {
-        Right::Send(right) => is_there(right),
-        Right::SendOnce(once) => match once.way() {
-            Way::Here(_) => true,
-            Way::There(right) => is_there(right),
-        },
+        right if let Some(right) = right.to_send() => {
+            let best = right.best();
+            let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
+            !goes_home || best.origin().is_settled()
+        }
         // Its port has moved, perhaps there.
         Right::Own(own) => moved(own).is_none_or(|right| {
             !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()

@@ -30,6 +30,15 @@ pub(crate) fn giver(name: &str) {
     }
 }
 
+/// Starts that process, with a holder that does as it likes.
+fn start(what: &str) -> (common::Child, String, Hand) {
+    let name = common::name(what);
+    let child = common::start("giver of send-once rights", &[&name]);
+    child.expect("ready");
+    let hand = Hand::new(&name, 1);
+    (child, name, hand)
+}
+
 /// Has the process give the next one: its name.
 fn given(hand: &mut Hand) -> u32 {
     let own = Part::OfSender {
@@ -46,10 +55,7 @@ fn given(hand: &mut Hand) -> u32 {
 /// Finding of a review: by one with fewer permissions than it has, its port would have moved twice.
 #[test]
 fn nothing_is_taken_away_from_a_send_once_right() {
-    let name = common::name("once-attenuated");
-    let child = common::start("giver of send-once rights", &[&name]);
-    child.expect("ready");
-    let mut hand = Hand::new(&name, 1);
+    let (child, _, mut hand) = start("once-attenuated");
     let handle = given(&mut hand);
     let said = LaneControl::Attenuate { word: 7, mask: 1 };
     let body = (&said.encode()[..], &[][..]);
@@ -63,10 +69,7 @@ fn nothing_is_taken_away_from_a_send_once_right() {
 
 #[test]
 fn a_used_right_leads_nowhere_however_long_its_name_is_kept() {
-    let name = common::name("once-forged");
-    let child = common::start("giver of send-once rights", &[&name]);
-    child.expect("ready");
-    let mut hand = Hand::new(&name, 1);
+    let (child, name, mut hand) = start("once-forged");
     let (first, second) = (given(&mut hand), given(&mut hand));
     assert_ne!(first, second);
     for _ in 0..3 {
