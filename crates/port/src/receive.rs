@@ -291,8 +291,44 @@ fn reply_with(
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::Node;
-    use core::time::Duration;
+    use crate::error::{Gone, SendError};
+
+    #[test]
+    fn rights_that_a_combined_reply_could_not_send_come_back() {
+        let [node, other] = [(); 2].map(|()| Node::builder().start().unwrap());
+        let (port, apart) = (node.anonymous().unwrap(), other.anonymous().unwrap());
+        let right = port.mint(0).connect().unwrap();
+        let reply = |rights: Vec<Right>| {
+            let request = port.receive().unwrap();
+            port.reply_with_and_receive_timeout(request, b"", rights, Duration::ZERO)
+        };
+        let returned = |outcome| match outcome {
+            Err(NotReceived::Reply(returned)) => (returned.error, returned.rights.len()),
+            other => panic!("{other:?}"),
+        };
+        right.send(b"").unwrap();
+        let outcome = returned(reply(vec![port.mint(1).into()]));
+        assert_eq!(outcome, (ReplyError::NotACall, 1));
+        // Without rights it only waits, as the bare form.
+        right.send(b"").unwrap();
+        let outcome = reply(Vec::new());
+        assert!(matches!(
+            outcome,
+            Err(NotReceived::Receive(ReceiveError::TimedOut))
+        ));
+        let call = right.try_call(b"").unwrap();
+        let (error, count) = returned(reply(vec![apart.mint(1).into()]));
+        assert!(
+            matches!(error, ReplyError::Right(_)) && count == 1,
+            "{error:?}"
+        );
+        assert_eq!(call.wait().unwrap_err(), SendError::Gone(Gone::Reply));
+        drop((right, port));
+        node.shutdown();
+        other.shutdown();
+    }
 
     /// The rest of a request that came to another port was taken for the next one here, which then was answered as one of that port.
     #[test]
