@@ -55,6 +55,9 @@ impl Table for Moves {
 
 /// The longest that a thread may take from its post to the end of the sending of a receive right within the process.
 const HANDED_NS: u64 = 10_000_000_000;
+/// Trails with unused send-once rights, which wait for what their new homes make for those. The lanes of a link, 16, are shared by the
+/// trails that lead through it: where a port has gone round, and all are taken by such, each may wait for another for ever.
+const TRAILS_ONCE_MAX: usize = 8;
 
 fn moves(process: &Process) -> &Moves {
     process.tables.get()
@@ -66,6 +69,8 @@ struct Leaving {
     departures: HashMap<u32, Departure>,
     /// Threads that pass on.
     trails: usize,
+    /// The ones of ports with send-once rights that are not used.
+    with_once: usize,
     /// The node was shut down while a port needed it.
     is_lost: bool,
 }
@@ -75,6 +80,12 @@ impl Leaving {
     fn is_busy(&self) -> bool {
         let leaves = |departure: &Departure| !departure.link.is_loop();
         self.trails > 0 || self.departures.values().any(leaves)
+    }
+
+    /// How many ports have left, or are about to, with unused send-once rights.
+    fn with_once(&self) -> usize {
+        let departures = self.departures.values();
+        self.with_once + departures.filter(|departure| departure.has_once).count()
     }
 }
 
@@ -87,6 +98,17 @@ struct Departure {
     receive: Option<ReceiveRight>,
     /// Once it has arrived: the way to where it is.
     arrived: Option<SendRight>,
+    /// It has send-once rights that are not used.
+    has_once: bool,
+}
+
+/// A trail that is counted as one with unused send-once rights.
+struct WithOnce(Arc<Process>);
+
+impl Drop for WithOnce {
+    fn drop(&mut self) {
+        moves(&self.0).leaving().with_once -= 1;
+    }
 }
 
 impl Departure {
@@ -136,7 +158,8 @@ pub(crate) fn depart(
     if receive.port().at.is_shared.load(Ordering::Acquire) {
         return Err(RightError::Shared);
     }
-    if ports::unused_once(receive.port()).len() > ONCE_MOVED_MAX as usize {
+    let once = ports::unused_once(receive.port()).len();
+    if once > ONCE_MOVED_MAX as usize {
         return Err(RightError::SendOnce {
             limit: ONCE_MOVED_MAX,
         });
@@ -147,17 +170,24 @@ pub(crate) fn depart(
     if link.is_down() {
         return Err(RightError::Gone);
     }
+    let is_leaving = !link.is_loop();
+    let has_once = once > 0 && is_leaving;
+    if has_once && leaving.with_once() >= TRAILS_ONCE_MAX {
+        return Err(RightError::SendOnceTrails {
+            limit: TRAILS_ONCE_MAX as u32,
+        });
+    }
     leaving.last = leaving.last.wrapping_add(1);
     let token = leaving.last;
     // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
     // of the keeper.
-    let is_leaving = !link.is_loop();
     (receive.port().is_leaving).store(is_leaving, Ordering::Release);
     let departure = Departure {
         link: held,
         port: receive.port().clone(),
         receive: None,
         arrived: None,
+        has_once,
     };
     leaving.departures.insert(token, departure);
     let part = Part::Receive {
@@ -275,7 +305,12 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
     }
     let departure = leaving.departures.remove(&token);
     leaving.trails += 1;
+    let has_once = departure
+        .as_ref()
+        .is_some_and(|departure| departure.has_once);
+    leaving.with_once += usize::from(has_once);
     drop(leaving);
+    let with_once = has_once.then(|| WithOnce(process.clone()));
     let Some(Departure {
         receive: Some(receive),
         arrived: Some(to),
@@ -292,7 +327,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
         // them.
         handfast_sys::lock::number_apart();
-        home.serve(receive);
+        home.serve(receive, with_once);
         drop(home);
         trail_ended(&node);
     };

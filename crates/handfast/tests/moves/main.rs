@@ -8,6 +8,7 @@ mod home;
 mod homes;
 mod once;
 mod revoked;
+mod round_once;
 mod under_kills;
 mod unread;
 mod waiting_task;

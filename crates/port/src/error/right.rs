@@ -140,6 +140,14 @@ pub enum RightError {
         /// How many may be.
         limit: u32,
     },
+    /// Unused send-once rights to the port would go along, and so many ports that have moved from here wait for such rights still.
+    #[error(
+        "{limit} ports that moved from here wait for send-once rights that are not used, the limit; wait for some with wait_moved, or receive the messages of this port's first"
+    )]
+    SendOnceTrails {
+        /// How many may wait.
+        limit: u32,
+    },
     /// The receive right is of the port that the message goes to, where nobody could receive it.
     #[error(
         "the message goes to the port of this receive right, where nobody could receive it then; send it to another port"

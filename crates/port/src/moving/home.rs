@@ -1,5 +1,6 @@
 //! An old home: its trail passes on what still comes there.
 
+use super::WithOnce;
 use super::once::{self, OnceRights};
 use crate::closing;
 use crate::error::{Gone, ReceiveError, SendError};
@@ -76,7 +77,7 @@ impl Home {
 
     /// Passes on messages as they come, one after the other, until no peer can send here any more or no
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
-    pub(super) fn serve(&self, receive: ReceiveRight) {
+    pub(super) fn serve(&self, receive: ReceiveRight, with_once: Option<WithOnce>) {
         let port = receive.port().clone();
         polling::lock(&port.at).pass_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
@@ -86,7 +87,7 @@ impl Home {
         self.to.notify_death(&receive, 0);
         self.tell_holders(&port);
         notice::rights_ended(&port, 1);
-        let (mut once, mut is_left) = (OnceRights::of(&port), false);
+        let (mut once, mut is_left) = (OnceRights::of(&port, with_once), false);
         loop {
             let received = match once.make(|seal| mint(&self.process, &self.to, seal)) {
                 Some(pause) => receive.receive_timeout(pause),

@@ -1,6 +1,7 @@
 //! Old home: its send-once rights that were not used when the port moved. Each has one at the new home, by which its message goes, and
 //! which ends with it.
 
+use super::WithOnce;
 use crate::port::Port;
 use crate::port::ports;
 use crate::seal::Seal;
@@ -16,6 +17,8 @@ pub(super) struct OnceRights {
     /// The ones of which the new home has not said yet that it has made them.
     asked: Vec<u32>,
     pause: Duration,
+    /// While some are not used.
+    counted: Option<WithOnce>,
 }
 
 /// Asked for at once: each takes a slot for the answer, of which a link has 256, and there may be a trail for each of 64 receivers.
@@ -30,17 +33,21 @@ pub(super) fn seal(id: u32, badge: u64) -> Seal {
 }
 
 impl OnceRights {
-    pub(super) fn of(port: &Port) -> Self {
+    pub(super) fn of(port: &Port, counted: Option<WithOnce>) -> Self {
         Self {
             left: ports::unused_once(port),
             there: HashMap::new(),
             asked: Vec::new(),
             pause: PAUSE_MIN,
+            counted,
         }
     }
 
     /// Has the new home make one for each, as many as may be asked for now. Returns when to look again, where some are left.
     pub(super) fn make(&mut self, mint: impl Fn(Seal) -> Option<SendRight>) -> Option<Duration> {
+        if self.is_empty() {
+            drop(self.counted.take());
+        }
         let is_awaited = |right: &SendRight| !right.origin().is_settled();
         let there = &self.there;
         let before = self.asked.len();

@@ -1,0 +1,122 @@
+//! A port that goes round while send-once rights to each of its homes are not used.
+
+use crate::common::{self, within_patience};
+use handfast::error::{ReceiveError, RightError, SendError};
+use handfast::{Node, Notice, ReceiveRight, Right, SendOnceRight, SendRight};
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// A place where the port lives, with its own node.
+struct Home {
+    node: Node,
+    /// Ports and send-once rights come here.
+    mail: ReceiveRight,
+    next: SendRight,
+}
+
+const HOMES: usize = 3;
+const MOVES: u64 = 200;
+/// Made at each home, at each move: each home keeps one.
+const RIGHTS: u64 = HOMES as u64;
+
+fn homes() -> Vec<Home> {
+    let start = || {
+        let node = Node::builder().directory(common::directory().clone());
+        node.start().unwrap()
+    };
+    let nodes: Vec<_> = (0..HOMES).map(|_| start()).collect();
+    let names: Vec<_> = (0..HOMES)
+        .map(|home| common::name(&format!("round-{home}")))
+        .collect();
+    let mail: Vec<_> = nodes
+        .iter()
+        .zip(&names)
+        .map(|(node, name)| node.bind(name).unwrap())
+        .collect();
+    let places = nodes.into_iter().zip(mail).enumerate();
+    let homes = places.map(|(at, (node, mail))| {
+        let next = node.connect(&names[(at + 1) % HOMES]).unwrap();
+        Home { node, mail, next }
+    });
+    homes.collect()
+}
+
+/// Sends the port on. Where that is refused, the oldest of the rights are used, and let the trails end. Returns how often it was.
+fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) -> usize {
+    let (mut rights, mut refused) = (vec![Right::from(port)], 0);
+    loop {
+        let failed = match home.next.with(rights).send(b"port") {
+            Ok(()) => return refused,
+            Err(failed) => failed,
+        };
+        let is_refused = matches!(
+            failed.error,
+            SendError::Right(RightError::SendOnceTrails { .. })
+        );
+        assert!(is_refused, "{failed:?}");
+        (rights, refused) = (failed.rights, refused + 1);
+        let some = kept.len().min(2 * RIGHTS as usize);
+        for right in kept.drain(..some) {
+            right.send(b"").unwrap();
+        }
+        let _ = home.node.wait_moved(Duration::from_millis(5));
+    }
+}
+
+/// A right of a home, given on by so many.
+fn given_on(homes: &[Home], from: usize, steps: usize, mut right: SendOnceRight) -> SendOnceRight {
+    for at in from..from + steps {
+        let to = &homes[(at + 1) % HOMES];
+        (homes[at % HOMES].next.with([right.into()]))
+            .send(b"right")
+            .unwrap();
+        let mut request = to.mail.receive().unwrap();
+        let Some(Right::SendOnce(given)) = request.take_rights().pop() else {
+            panic!("no right came");
+        };
+        right = given;
+    }
+    right
+}
+
+#[test]
+fn a_port_that_goes_round_with_unused_send_once_rights_loses_none() {
+    let homes = homes();
+    let mut port = homes[0].node.anonymous().unwrap();
+    let (mut kept, mut refused) = (VecDeque::new(), 0);
+    for turn in 0..MOVES {
+        let home = &homes[turn as usize % HOMES];
+        for steps in 0..RIGHTS {
+            let right = port.mint_once(turn * RIGHTS + steps).unwrap();
+            kept.push_back(given_on(&homes, turn as usize, steps as usize, right));
+        }
+        refused += move_on(home, port, &mut kept);
+        let next = &homes[(turn as usize + 1) % HOMES];
+        let mut request = next.mail.receive().unwrap();
+        let Some(Right::Receive(came)) = request.take_rights().pop() else {
+            panic!("no port came");
+        };
+        port = came;
+    }
+    println!("{refused} moves refused");
+    drop(kept);
+    let mut left: BTreeSet<_> = (0..MOVES * RIGHTS).collect();
+    while !left.is_empty() {
+        let request = match port.receive_timeout(common::PATIENCE) {
+            Ok(request) => request,
+            Err(ReceiveError::TimedOut) => panic!("nothing comes of {left:?}"),
+            Err(error) => panic!("{error}"),
+        };
+        let badge = match request.notice() {
+            Some(Notice::SendOnceUnused(badge)) => badge,
+            None => request.badge(),
+            other => panic!("{other:?}"),
+        };
+        assert!(left.remove(&badge), "{badge} twice");
+    }
+    for home in &homes {
+        assert!(within_patience(|| home
+            .node
+            .wait_moved(Duration::from_millis(10))));
+    }
+}
