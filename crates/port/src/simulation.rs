@@ -321,29 +321,65 @@ fn seeds() -> core::ops::Range<u64> {
 
 #[test]
 fn whole_nodes_keep_their_promises() {
-    // Measures the machine, once.
-    Node::builder().start().unwrap().shutdown();
     let seeds = seeds();
     println!("HANDFAST_SEED={} and the next", seeds.start);
     let began = Instant::now();
-    let mut turns = 0;
-    for seed in seeds.clone() {
-        let outcome = std::panic::catch_unwind(|| run(seed));
-        match outcome {
-            Ok((took, _)) => turns += took,
-            Err(_) => {
-                eprintln!("failed: HANDFAST_SEED={seed}");
-                // Its threads do not end.
-                std::process::exit(1);
-            }
+    let count = seeds.end - seeds.start;
+    // A process for each processor: the threads of one run take turns.
+    let parts = match process::variable(PART) {
+        Some(_) => 1,
+        None => u64::from(handfast_sys::cpu::available()).min(count / PART_MIN),
+    };
+    if parts > 1 {
+        let each = count.div_ceil(parts);
+        let parts = (0..parts).map(|part| {
+            let first = seeds.start + part * each;
+            start_part(first, each.min(seeds.end.saturating_sub(first)))
+        });
+        let parts: Vec<_> = parts.collect();
+        for mut part in parts {
+            assert!(part.wait().unwrap().success(), "see above");
+        }
+    } else {
+        run_all(seeds);
+    }
+    println!("{count} schedules, {:?}", began.elapsed());
+}
+
+/// This process runs a part of the schedules.
+const PART: &str = "HANDFAST_SIMULATION_PART";
+/// The schedules that are worth a process.
+const PART_MIN: u64 = 16;
+
+fn start_part(first: u64, count: u64) -> std::process::Child {
+    let mut part = whole_nodes();
+    part.env("HANDFAST_SEED", first.to_string());
+    part.env("HANDFAST_SCHEDULES", count.to_string());
+    part.env(PART, "1")
+        .arg("--nocapture")
+        .stdout(std::process::Stdio::null());
+    part.spawn().unwrap()
+}
+
+/// The scene, in a process of its own.
+fn whole_nodes() -> std::process::Command {
+    let program = std::env::current_exe().unwrap();
+    let mut tests = std::process::Command::new(program);
+    tests.args(["--exact", "simulation::whole_nodes_keep_their_promises"]);
+    tests
+}
+
+fn run_all(seeds: core::ops::Range<u64>) {
+    // Measures the machine, once.
+    Node::builder().start().unwrap().shutdown();
+    for seed in seeds {
+        if std::panic::catch_unwind(|| run(seed)).is_err() {
+            eprintln!("failed: HANDFAST_SEED={seed}");
+            // Its threads do not end.
+            std::process::exit(1);
         }
     }
     let _ = std::fs::remove_dir_all(directory());
-    println!(
-        "{} schedules, {turns} turns, {:?}",
-        seeds.count(),
-        began.elapsed()
-    );
 }
 
 #[test]
@@ -356,9 +392,7 @@ fn the_same_seed_is_the_same_run() {
 
 /// Runs schedules on a machine that loses something, in a process of its own: a run that fails leaves threads behind.
 fn must_fail(what: &str, one_in: &str) {
-    let program = std::env::current_exe().unwrap();
-    let mut tests = std::process::Command::new(program);
-    tests.args(["--exact", "simulation::whole_nodes_keep_their_promises"]);
+    let mut tests = whole_nodes();
     tests.env(what, one_in).env("HANDFAST_SCHEDULES", "200");
     let ended = tests.output().unwrap();
     assert!(!ended.status.success(), "{what}");

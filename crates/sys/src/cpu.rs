@@ -17,6 +17,11 @@ thread_local! {
 #[must_use]
 #[inline]
 pub fn current() -> u32 {
+    #[cfg(feature = "simulation")]
+    if let Some(cpu) = crate::simulation::cpu() {
+        RECENT.set(cpu);
+        return cpu;
+    }
     // The C library's form reads the rseq area; the vDSO's costs three times as much.
     // SAFETY: the call takes no arguments.
     let cpu = unsafe { libc::sched_getcpu() }.cast_unsigned();
@@ -40,6 +45,10 @@ pub fn recent() -> u32 {
 #[must_use]
 #[inline(always)]
 pub fn hint() -> u32 {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_active() {
+        return recent();
+    }
     #[cfg(target_arch = "x86_64")]
     {
         // Relaxed: one number, the same on every thread that computes it.
@@ -203,6 +212,10 @@ pub fn configured() -> u32 {
 /// control group are not seen.
 #[must_use]
 pub fn available() -> u32 {
+    #[cfg(feature = "simulation")]
+    if let Some(cpus) = crate::simulation::cpus() {
+        return cpus;
+    }
     rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1))
 }
 
@@ -228,6 +241,10 @@ pub fn shared() -> u32 {
 /// The CPUs this thread may run on.
 #[must_use]
 pub fn allowed() -> Vec<u32> {
+    #[cfg(feature = "simulation")]
+    if let Some(cpus) = crate::simulation::cpus() {
+        return (0..cpus).collect();
+    }
     let set = rustix::thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
     (0..CpuSet::MAX_CPU as u32)
         .filter(|cpu| set.is_set(*cpu as usize))
@@ -239,6 +256,10 @@ pub fn allowed() -> Vec<u32> {
 /// # Errors
 /// `EINVAL` when none of them exists or is allowed.
 pub fn pin(cpus: &[u32]) -> Result<(), Errno> {
+    #[cfg(feature = "simulation")]
+    if crate::simulation::is_active() {
+        return Ok(());
+    }
     let mut set = CpuSet::new();
     for cpu in cpus {
         if (*cpu as usize) < CpuSet::MAX_CPU {
@@ -251,6 +272,11 @@ pub fn pin(cpus: &[u32]) -> Result<(), Errno> {
 /// Moves this thread off `cpu` if it may run elsewhere, and gives it its own mask back. Three
 /// system calls, no privilege. Returns whether it moved.
 pub fn leave(cpu: u32) -> bool {
+    #[cfg(feature = "simulation")]
+    if let Some(cpus) = crate::simulation::cpus() {
+        crate::simulation::pause();
+        return cpus > 1;
+    }
     let Ok(own) = rustix::thread::sched_getaffinity(None) else {
         return false;
     };

@@ -9,6 +9,7 @@ use core::cell::{Cell, RefCell};
 use core::time::Duration;
 use rustix::fd::{AsRawFd, OwnedFd, RawFd};
 use rustix::io::Errno;
+use rustix::thread::CpuSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use turns::{State, Thread, Turn, Waits};
 
@@ -26,6 +27,10 @@ pub struct World(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
+    /// The processors of the machine, as nodes see them.
+    cpus: u32,
+    /// Where this process's threads ran before.
+    ran_on: Option<CpuSet>,
     /// One for each thread: its turn has come.
     turns: Mutex<Vec<Arc<Turn>>>,
 }
@@ -54,6 +59,17 @@ const LOCK_ONE_IN: u64 = 16;
 pub(crate) const CALL_ONE_IN: u64 = 2;
 /// Process ids of a world, beyond those of the kernel.
 const PID_FIRST: u32 = 1 << 30;
+const CPUS_MAX: u32 = 3;
+
+/// Has this thread, and those that it starts, run on one processor from now on: they take turns, and handing on to a processor that
+/// sleeps takes several times as long. Where they ran before.
+fn stay() -> Option<CpuSet> {
+    let before = rustix::thread::sched_getaffinity(None).ok()?;
+    let mut here = CpuSet::new();
+    here.set(rustix::thread::sched_getcpu());
+    rustix::thread::sched_setaffinity(None, &here).ok()?;
+    Some(before)
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -83,6 +99,8 @@ impl World {
         assert!(!is_active(), "one world at a time");
         let world = Self(Arc::new(Shared {
             state: Mutex::new(State::new(seed, turns_max)),
+            cpus: 1 + (seed % u64::from(CPUS_MAX)) as u32,
+            ran_on: stay(),
             turns: Mutex::new(vec![Arc::default()]),
         }));
         lock(&world.0.turns)[0].is_of(&std::thread::current());
@@ -104,6 +122,9 @@ impl World {
     /// This thread is none of a world any more. The other threads have ended.
     pub fn leave(self) {
         MEMBER.set(None);
+        if let Some(cpus) = &self.0.ran_on {
+            let _ = rustix::thread::sched_setaffinity(None, cpus);
+        }
     }
 
     /// Does something as a process of the world: the threads that it starts are of that one too.
@@ -340,6 +361,16 @@ pub fn pause() {
 #[must_use]
 pub fn random(count: u64) -> u64 {
     member().map_or(0, |member| lock(&member.world.0.state).next() % count)
+}
+
+/// The processors of this thread's world.
+pub(crate) fn cpus() -> Option<u32> {
+    member().map(|member| member.world.0.cpus)
+}
+
+/// The one on which this thread runs now: any, at each question.
+pub(crate) fn cpu() -> Option<u32> {
+    cpus().map(|cpus| random(cpus.into()) as u32)
 }
 
 /// Sets the alarm of an event descriptor. `None`: there is no alarm any more.
