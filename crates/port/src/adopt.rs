@@ -14,6 +14,7 @@ use crate::lending::take_up_loan;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::inbox;
+use crate::link::introductions;
 use crate::link::long;
 use crate::links;
 use crate::message::Message;
@@ -291,7 +292,7 @@ fn introduced(
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
         // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
-        link.decline(exporter, number);
+        introductions::decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     if let Whom::Relay(to) = whom

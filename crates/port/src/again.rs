@@ -2,6 +2,7 @@
 //! how): this process as introducer and as recipient.
 
 use crate::link::Link;
+use crate::link::again;
 use crate::link::again::Kept;
 use crate::link::again::Key;
 use crate::links;
@@ -25,7 +26,7 @@ fn right_of(kept: &Kept) -> Option<&SendRight> {
 #[inline]
 pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
     match has_arrived(right) {
-        true => link.again().told.give(key_of(right)),
+        true => again::lock(link).told.give(key_of(right)),
         // The provided right comes behind it.
         false => How::Provide { keep: false },
     }
@@ -35,13 +36,13 @@ pub(crate) fn how_to_give(link: &Link, right: &SendRight) -> How {
 #[inline]
 pub(crate) fn give_again(link: &Link, right: &SendRight) -> Option<u64> {
     has_arrived(right)
-        .then(|| link.again().told.give_again(key_of(right)))
+        .then(|| again::lock(link).told.give_again(key_of(right)))
         .flatten()
 }
 
 /// Introducer: the right that was to come again was not sent.
 pub(crate) fn unsent_again(link: &Link, number: u64) {
-    if link.again().told.unsent(number) {
+    if again::lock(link).told.unsent(number) {
         link.say(ControlMessage::Left { number });
     }
 }
@@ -49,7 +50,7 @@ pub(crate) fn unsent_again(link: &Link, number: u64) {
 /// Recipient: the right that was provided under this number and is kept. `Err`: nothing an honest peer names.
 #[inline]
 pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
-    let mut again = link.again();
+    let mut again = again::lock(link);
     match again.keeping.again(number) {
         Some(Came::Right(right)) => {
             let right = right_of(right).cloned();
@@ -75,7 +76,7 @@ pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
 /// numbers are known until the introducer has said that they have left, which may be never.
 #[cold]
 fn let_go_of_dead(link: &Link) {
-    let mut again = link.again();
+    let mut again = again::lock(link);
     let ended = again
         .keeping
         .end_those(|kept| right_of(kept).is_none_or(SendRight::is_down));
@@ -110,7 +111,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_behind() {
         return;
     }
-    let mut again = link.again();
+    let mut again = again::lock(link);
     let kept = again.keeping.keep(number, Box::new(right.clone()));
     if kept.is_ok() {
         let by = Some((link.serial, number));
@@ -135,10 +136,12 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
 /// Keeper: one of these came.
 pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Result<(), Fault> {
     let (number, has_left) = match message {
-        ControlMessage::Kept { number } => (number, !link.again().told.kept(number)),
-        ControlMessage::Leave { number, came } => (number, link.again().told.leave(number, came)),
+        ControlMessage::Kept { number } => (number, !again::lock(link).told.kept(number)),
+        ControlMessage::Leave { number, came } => {
+            (number, again::lock(link).told.leave(number, came))
+        }
         ControlMessage::Left { number } => {
-            let left = link.again().keeping.left(number);
+            let left = again::lock(link).keeping.left(number);
             left.into_iter().for_each(let_go);
             return Ok(());
         }
@@ -163,7 +166,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
         let Some(introducer) = links::find(process, |link| link.serial == by) else {
             continue;
         };
-        let quiet = introducer.again().keeping.quiet(number);
+        let quiet = again::lock(&introducer).keeping.quiet(number);
         match quiet {
             Some(came) => {
                 introducer.say(ControlMessage::Leave { number, came });
@@ -176,11 +179,11 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
 
 /// Keeper: rights through `link` that this process has given back are not remembered any more.
 pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)]) {
-    if given.is_empty() || !link.was_introduced() {
+    if given.is_empty() || !again::was_introduced(link) {
         return;
     }
     for to in links::live(process) {
-        let mut again = to.again();
+        let mut again = again::lock(&to);
         for (handle, _) in given {
             again.told.forget((link.serial, *handle));
         }
@@ -189,7 +192,7 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
 
 /// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
 pub(crate) fn end_kept(process: &Process, link: &Link) {
-    let kept = link.again().keeping.end();
+    let kept = again::lock(link).keeping.end();
     kept.into_iter().for_each(let_go);
     for introducer in links::live(process) {
         let_go_of_dead(&introducer);

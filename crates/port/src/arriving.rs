@@ -1,6 +1,7 @@
 //! A right to a port of the peer, as it arrives: the only one in most messages that have any, so a poller makes it itself.
 
 use crate::link::Link;
+use crate::link::tables;
 use crate::message::Message;
 use crate::process::Process;
 use crate::right::Right;
@@ -52,8 +53,7 @@ pub(crate) fn come(
     (handle, port): (Handle, u32),
     may_have_moved: impl FnOnce(Handle),
 ) -> Result<SendRight, Fault> {
-    link.arrive(handle, port)
-        .map_err(|_| Rule::RightHandle.broken())?;
+    tables::arrive(link, handle, port).map_err(|_| Rule::RightHandle.broken())?;
     if link.rights.redirects.has_any() {
         may_have_moved(handle);
     }

@@ -1,6 +1,7 @@
 //! Asking for notices (`notice`).
 
 use crate::introduce;
+use crate::link::deaths;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
 use crate::links;
 use crate::port::Port;
@@ -91,7 +92,7 @@ impl SendRight {
         this.tell_death();
         let now = self.best();
         if !Arc::ptr_eq(this.link(), now.link()) {
-            (this.link()).move_deaths(this.port(), (now.link(), now.port()));
+            deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
             now.tell_death();
         }
     }
@@ -99,9 +100,9 @@ impl SendRight {
     /// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.
     pub(crate) fn tell_death(&self) {
         let (link, handle) = (self.link(), self.handle());
-        link.tell_death_of(self.port(), handle);
+        deaths::tell_death_of(link, self.port(), handle);
         if self.is_in_vain() {
-            link.tell_deaths_in_vain(&[handle]);
+            deaths::tell_in_vain(link, &[handle]);
         }
     }
 }

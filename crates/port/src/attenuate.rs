@@ -3,6 +3,7 @@
 
 use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::introduce::claim_by;
+use crate::link::lanes;
 use crate::options::Waiting;
 use crate::send::{LaneWait, Origin, SendRight};
 use handfast_layout::lane_control::LaneControl;
@@ -57,7 +58,7 @@ impl SendRight {
             return by.own().attenuate(mask).reach();
         }
         let mut lane_wait = LaneWait::default();
-        while self.link().lane(self.receiver()).is_none() {
+        while lanes::to(self.link(), self.receiver()).is_none() {
             lane_wait.wait(self, Waiting::Always)?;
         }
         let said = |word| LaneControl::Attenuate { word, mask };

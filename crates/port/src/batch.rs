@@ -4,6 +4,7 @@
 //! sleeps are paid once per batch.
 
 use crate::error::{ReceiveError, SendError, Unsent};
+use crate::link::doorbell;
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::poller::Gathers;
@@ -215,7 +216,7 @@ struct Rings<'a> {
 impl Drop for Rings<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.right.link().ring(self.lane, self.right.receiver());
+        doorbell::ring(self.right.link(), self.lane, self.right.receiver());
     }
 }
 

@@ -7,6 +7,8 @@ use crate::giving_up::{self, Watch, given_up};
 use crate::guest;
 use crate::link::Link;
 use crate::link::lanes::Sent;
+use crate::link::lanes::sent;
+use crate::link::revoked;
 use crate::message::Whom;
 use crate::message::{Message, ReplySink};
 use crate::send::{Origin, SendRight};
@@ -140,7 +142,7 @@ impl<'a> Call<'a> {
         let lane = self.state.ticket.index / SLOTS_PER_LANE;
         let link = self.right.link();
         let is_held = failure == SendError::Gone(Gone::Port)
-            && link.is_taken(lane, Sent::Call(self.state.ticket));
+            && sent::is_taken(link, lane, Sent::Call(self.state.ticket));
         (!is_held).then_some(failure)
     }
 
@@ -423,7 +425,7 @@ impl<'a> Call<'a> {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
                 // Known from now on, as for a port.
-                right.link().was_revoked(&[right.handle()]);
+                revoked::was_revoked(right.link(), &[right.handle()]);
                 Err(SendError::Gone(Gone::Right))
             }
             Kind::DeadPort => {

@@ -2,6 +2,8 @@
 
 use crate::introduce;
 use crate::link::Link;
+use crate::link::backlog;
+use crate::link::revoked;
 use crate::links;
 use crate::port::Port;
 use crate::port::ports;
@@ -30,7 +32,7 @@ pub(crate) fn leaves_nobody(process: &Process, port: &Port) -> bool {
 /// Tells one peer that `port` is going.
 pub(crate) fn tell_closed(link: &Link, port: &Port) {
     // Relaxed: set by the thread that drops the port now, or it is not set.
-    link.tell_closed(port.id, port.is_leaving.load(Ordering::Relaxed));
+    backlog::tell_closed(link, port.id, port.is_leaving.load(Ordering::Relaxed));
 }
 
 /// The receive right of a port is dropped.
@@ -83,7 +85,7 @@ fn end_members_of(port: &Port) {
     drop(introduce::provisions(process).revoke(None, |(of, _)| ids.contains(&of.port)));
     // All there are now, after the count.
     for link in links::all(process) {
-        link.revoke_all(&ids);
+        revoked::revoke_all(&link, &ids);
     }
     process.revocations.count();
 }

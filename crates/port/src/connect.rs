@@ -4,6 +4,7 @@ use crate::binding::BEHIND_DESCRIPTOR;
 use crate::error::{ConnectError, Found, Misuse, Resource};
 use crate::link::Link;
 use crate::link::held::Held;
+use crate::link::usage;
 use crate::link_end;
 use crate::options::Options;
 use crate::process::Process;
@@ -164,7 +165,7 @@ fn welcomed(
     options: Options,
 ) -> Result<Option<SendRight>, ConnectError> {
     let (handle, port) = (welcome.handle, welcome.port);
-    let arrived = link.change_imports(|imports| imports.arrive(handle, port));
+    let arrived = usage::change_imports(link, |imports| imports.arrive(handle, port));
     if arrived.is_err() {
         link_end::end_link(process, link);
         return Err(failed(name, "no right in the welcome"));

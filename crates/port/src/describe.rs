@@ -7,7 +7,9 @@ use crate::give_back;
 use crate::imported::own_of;
 use crate::introduce::Provided;
 use crate::lending;
+use crate::link;
 use crate::link::Link;
+use crate::link::releases;
 use crate::moving;
 use crate::moving::depart;
 use crate::options::Waiting;
@@ -131,7 +133,7 @@ impl Undo {
             Self::Leaving(token) => moving::stays(&link.process, token),
             Self::Again(number) => again::unsent_again(link, number),
             Self::Lent(loan) => lending::lends_not(link, loan),
-            Self::Named(named) => link.has_written(named.name),
+            Self::Named(named) => releases::has_written(link, named.name),
             Self::Introduced(handle, provided) => {
                 give_back::retract(link, &link.process, handle);
                 if let Some(provided) = provided {
@@ -280,7 +282,7 @@ impl Described {
             if let Undo::Named(named) = undo {
                 // Before the name may be given back: after the use of it.
                 named.own.iter().for_each(|own| own.used_at(link, lane));
-                link.has_written(named.name);
+                releases::has_written(link, named.name);
                 *undo = Undo::Nothing;
             }
             match right {
@@ -454,8 +456,10 @@ fn third(
     let port = vine.port.id;
     let provided = Provided::say(process, right, link);
     if let Some(provided) = provided.as_ref().filter(|_| keep) {
-        right.link().is_introduced();
-        link.again().told.offered(key_of(right), provided.number);
+        link::again::is_introduced(right.link());
+        link::again::lock(link)
+            .told
+            .offered(key_of(right), provided.number);
     }
     let part = Part::Third {
         vine: (handle, port),

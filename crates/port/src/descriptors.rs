@@ -6,6 +6,7 @@
 
 use crate::error::{ReplyError, Resource, RightError};
 use crate::link::Link;
+use crate::link::backlog;
 use crate::link::inbox;
 use crate::memory::Memory;
 use crate::process::Process;
@@ -85,7 +86,7 @@ pub(crate) fn send_descriptors(link: &Link, fds: &[BorrowedFd<'_>]) -> Result<u3
     }
     let first = *sent;
     let message = ControlMessage::Descriptors(Descriptors { count, first });
-    link.send_with(message, fds).map_err(|errno| match errno {
+    backlog::send_with(link, message, fds).map_err(|errno| match errno {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => Unsent::Full,
         Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => Unsent::Right(RightError::Gone),
         errno => Unsent::Right(RightError::Refused {

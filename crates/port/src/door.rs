@@ -13,6 +13,8 @@
 
 use crate::introduce::claim;
 use crate::link::Link;
+use crate::link::backlog;
+use crate::link::introductions;
 use crate::link::passing::Ask;
 use crate::links;
 use crate::process::{Process, token};
@@ -163,7 +165,7 @@ pub(crate) fn strange(
     (exporter, number, port): ([u8; 20], u64, u32),
 ) -> SendRight {
     if !process.configuration.meets_strangers {
-        link.decline(exporter, number);
+        introductions::decline(link, exporter, number);
         return vine.with_origin(Origin::Vine(None));
     }
     let upgrade = Upgrade::new(process, link, (exporter, number), leave);
@@ -258,7 +260,7 @@ pub(crate) fn pass_door_on(process: &Process, link: &Link, token: u32, fd: Optio
     {
         let exporter = asked.exporter;
         let message = ControlMessage::DoorOf { exporter };
-        recipient.show(message, fd.as_ref().map(AsFd::as_fd));
+        backlog::show(&recipient, message, fd.as_ref().map(AsFd::as_fd));
     }
 }
 
@@ -326,7 +328,7 @@ pub(crate) fn ask_for_door(process: &Process, link: &Arc<Link>, exporter: [u8; 2
     // A peer that does not read would be asked without end.
     let of = of.filter(|of| !of.is_behind());
     let Some((of, charge)) = of.zip(charge_stranger(process, link)) else {
-        link.show(ControlMessage::DoorOf { exporter }, None);
+        backlog::show(link, ControlMessage::DoorOf { exporter }, None);
         return;
     };
     let mut doors = doors(process);
@@ -334,7 +336,7 @@ pub(crate) fn ask_for_door(process: &Process, link: &Arc<Link>, exporter: [u8; 2
     let its = doors.asked.iter().filter(is_its);
     if its.filter(|asked| asked.of == of.serial).count() >= ASKED_OF_ONE_MAX {
         drop(doors);
-        link.show(ControlMessage::DoorOf { exporter }, None);
+        backlog::show(link, ControlMessage::DoorOf { exporter }, None);
         return;
     }
     doors.last_token = doors.last_token.wrapping_add(1);
@@ -360,7 +362,7 @@ pub(crate) fn show_door(process: &Arc<Process>, link: &Arc<Link>, token: u32) {
     let message = ControlMessage::Door { token };
     let own = doors(process).own.clone();
     if own.is_some() || process.users.is_backed_up(link.peer.uid) {
-        return link.show(message, own.as_deref().map(AsFd::as_fd));
+        return backlog::show(link, message, own.as_deref().map(AsFd::as_fd));
     }
     let (node, link) = (process.clone(), link.clone());
     process.users.expend(link.peer.uid, move || {
@@ -368,7 +370,7 @@ pub(crate) fn show_door(process: &Arc<Process>, link: &Arc<Link>, token: u32) {
         if let Err(errno) = &made {
             crate::guest::tell!(debug, %errno, "no door can be made here");
         }
-        link.show(message, made.ok().as_deref().map(AsFd::as_fd));
+        backlog::show(&link, message, made.ok().as_deref().map(AsFd::as_fd));
     });
 }
 

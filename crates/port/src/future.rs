@@ -9,6 +9,8 @@ use crate::call::Call;
 use crate::error::{Misuse, SendError};
 use crate::link::Link;
 use crate::link::What;
+use crate::link::doorbell;
+use crate::link::tasks;
 use crate::message::Message;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
@@ -75,7 +77,7 @@ impl At {
         let right = call.right();
         let at = Self::enter(right, link, What::Reply(slot, generation), waker);
         word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
-        if !bell::fence_for_sleep(right.link().bells(), right.receiver()) {
+        if !bell::fence_for_sleep(doorbell::bells(right.link()), right.receiver()) {
             // Then no peer may ring; the keeper looks.
             right
                 .process()
@@ -208,7 +210,7 @@ impl Reply<'_> {
                 Some(outcome) => {
                     let right = call.right();
                     drop(call);
-                    right.link().wake_for_room();
+                    tasks::wake_for_room(right.link());
                     (State::Over, Some(outcome))
                 }
                 None => (State::Sent(call), None),
@@ -256,7 +258,7 @@ impl Drop for Reply<'_> {
         self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it no longer takes.
-            self.right.best().link().wake_for_room();
+            tasks::wake_for_room(self.right.best().link());
         }
     }
 }

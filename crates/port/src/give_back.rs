@@ -4,6 +4,10 @@ use crate::again;
 use crate::awaited::{Awaited, Outcome};
 use crate::introduce;
 use crate::link::Link;
+use crate::link::connection;
+use crate::link::in_force;
+use crate::link::lanes::sent;
+use crate::link::redirects;
 use crate::link::releases::Unread;
 use crate::message::Message;
 use crate::message::Whom;
@@ -37,11 +41,11 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
         let head = link.region.load(head, Ordering::Acquire);
         // The last message may have been a call, whose answer the head does not show.
         head.wrapping_sub(used.tail).cast_signed() >= 0
-            || link.is_answered(used.lane, used.tail.wrapping_sub(1))
+            || sent::is_answered(link, used.lane, used.tail.wrapping_sub(1))
     });
     let idle = imports.idle_bytes() as u64;
     drop(imports);
-    link.drop_moved(given.iter().map(|(handle, _)| *handle));
+    redirects::drop_moved(link, given.iter().map(|(handle, _)| *handle));
     // Before the peer hears that: a handle may mean something else then.
     again::forget_told(process, link, &given);
     let mut releases = link.releases();
@@ -49,7 +53,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     owed.add(given);
     let is_told = owed.say(|rights| {
         let release = ControlMessage::Release { rights };
-        link.send_bytes(&release.encode()).is_ok()
+        connection::send_bytes(link, &release.encode()).is_ok()
     });
     let is_within = owed.charge(idle);
     drop(releases);
@@ -142,7 +146,7 @@ fn finish(link: &Link, process: &Process, handle: Handle) {
     let mut exports = link.exports();
     let watched = exports.take_watched(handle);
     let ended = exports.finish(handle);
-    link.count_rights(&exports);
+    in_force::count_rights(link, &exports);
     drop(exports);
     notice::watched_have_ended(&watched, |port| ports::by_id(process, port));
     // Release: pairs with the Acquire of receivers that know what it stood for.

@@ -3,6 +3,7 @@
 use crate::error::SendError;
 use crate::link::Link;
 use crate::link::What;
+use crate::link::backlog;
 use crate::reply_slot::ReplySlot;
 use core::task::Waker;
 use handfast_channel::reply::Slot;
@@ -70,7 +71,9 @@ impl Drop for Watch<'_> {
 pub(crate) fn give_up(link: &Link, slot: Slot, generation: u32) {
     // One wait for the peer to read does for all.
     if slot.cancel(&link.region, generation)
-        && !link.has_unsaid(1, |message| matches!(message, ControlMessage::Ring { .. }))
+        && !backlog::has_unsaid(link, 1, |message| {
+            matches!(message, ControlMessage::Ring { .. })
+        })
     {
         link.say(ControlMessage::Ring { receiver: NOBODY });
     }

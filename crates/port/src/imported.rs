@@ -5,6 +5,8 @@ use crate::error::RightError;
 use crate::introduce;
 use crate::link::Link;
 use crate::link::introductions::Named;
+use crate::link::releases;
+use crate::link::tables;
 use crate::port::own::OwnRight;
 use crate::port::ports;
 use crate::process::Process;
@@ -54,13 +56,12 @@ pub(crate) fn own_around(
     link: &Arc<Link>,
     (handle, port): (Handle, u32),
 ) -> Result<Right, Fault> {
-    link.arrive(handle, port)
-        .map_err(|_| Rule::RightHandle.broken())?;
+    tables::arrive(link, handle, port).map_err(|_| Rule::RightHandle.broken())?;
     let right = match link.twin() {
         Some(twin) => own(process, &twin, handle),
         None => Ok(Right::Dead),
     };
-    link.dropped(handle, port, 0);
+    releases::dropped(link, handle, port, 0);
     right
 }
 

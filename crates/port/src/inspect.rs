@@ -1,6 +1,7 @@
 //! Reading another process's counters through a link.
 
 use crate::error::{Gone, Misuse, SendError};
+use crate::link::backlog;
 use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::control::ControlMessage;
@@ -85,7 +86,7 @@ impl SendRight {
             }
             if !asked {
                 link.counters.ask();
-                link.tell(ControlMessage::ShowCounters);
+                backlog::tell(link, ControlMessage::ShowCounters);
                 asked = true;
             }
             let guard = lock.lock();

@@ -2,7 +2,9 @@
 //! introducer, as recipient and as exporter.
 
 use crate::link::Link;
+use crate::link::introductions;
 use crate::link::introductions::{CLAIMS_STEP, Named};
+use crate::link::revoked;
 use crate::links;
 use crate::port::notice;
 use crate::port::notice::end_right;
@@ -80,12 +82,12 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     };
     let claim = redeem(link, process, number, (now_ns, until_ns, reply));
     #[cfg(test)]
-    tests::between();
+    crate::link::lanes::tests::between();
     link.introductions().claims.settle(word, claim);
     if !matches!(claim, Claim::Waiting { .. }) {
         has_settled(process);
     }
-    link.tell_if_in_vain(word, claim);
+    revoked::tell_if_in_vain(link, word, claim);
     granted_anew(link, process, claim);
     Some(claim)
 }
@@ -201,7 +203,7 @@ pub(crate) fn unclaimed(
         .release(word)
         .ok_or(Refused::Unknown)?;
     #[cfg(test)]
-    tests::between();
+    crate::link::lanes::tests::between();
     drop(one);
     // Release: pairs with the Acquire of receivers that know what it stood for.
     link.rights.ended.fetch_add(1, Ordering::Release);
@@ -276,7 +278,7 @@ fn void(exporter: &Link, number: u64) {
 /// Keeper: a recipient declines what was provided to it by this process.
 pub(crate) fn hear_declined(link: &Link, number: u64, exporter: [u8; 20]) {
     // The exporter may be gone; or this may never have been provided to this peer.
-    if let Some(exporter) = link.take_unheard(&exporter, number) {
+    if let Some(exporter) = introductions::take_unheard(link, &exporter, number) {
         void(&exporter, number);
     }
 }

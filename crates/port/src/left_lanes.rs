@@ -1,6 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::Link;
+use crate::link::incoming;
 use crate::polling;
 use crate::port::ports;
 use crate::process::Process;
@@ -94,6 +95,6 @@ fn leave_lane(
     let _binding = ports::binding(process);
     match ports::at(process, receiver) {
         Some(_) => Ok(false),
-        None => link.disown(lane).map(|()| true),
+        None => incoming::disown(link, lane).map(|()| true),
     }
 }

@@ -4,6 +4,7 @@
 use crate::arena::{Block, Lends, Out, Owned};
 use crate::error::{Exhausted, RightError};
 use crate::link::Link;
+use crate::link::backlog;
 use crate::link::inbox;
 use crate::loan::Loan;
 use crate::process::Process;
@@ -90,7 +91,7 @@ fn tell_of_arena(
 ) -> Result<(), RightError> {
     let geometry = arena.geometry;
     let new = ControlMessage::Arena(Told::New { number, geometry });
-    let said = link.say_now(new, &[arena.fd()]);
+    let said = backlog::say_now(link, new, &[arena.fd()]);
     said.map_err(|errno| match errno {
         Errno::AGAIN | Errno::NOBUFS | Errno::NOMEM => RightError::Unread,
         Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN => RightError::Gone,

@@ -24,32 +24,32 @@ use handfast_sys::sync::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 pub(crate) mod again;
-mod backlog;
+pub(crate) mod backlog;
 pub(crate) mod connection;
-mod counters;
+pub(crate) mod counters;
 pub(crate) mod deaths;
-mod doorbell;
+pub(crate) mod doorbell;
 pub(crate) mod group;
 pub(crate) mod hearing;
 pub(crate) mod held;
-mod in_force;
+pub(crate) mod in_force;
 pub(crate) mod inbox;
-mod incoming;
+pub(crate) mod incoming;
 pub(crate) mod introductions;
 pub(crate) mod lanes;
-mod life;
+pub(crate) mod life;
 pub(crate) mod long;
-mod parts;
+pub(crate) mod parts;
 pub(crate) mod passing;
-mod peer_ports;
+pub(crate) mod peer_ports;
 pub(crate) mod redirects;
 pub(crate) mod releases;
 pub(crate) mod returns;
-mod revoked;
-mod rouse;
+pub(crate) mod revoked;
+pub(crate) mod rouse;
 pub(crate) mod spread;
-mod tables;
-mod tasks;
+pub(crate) mod tables;
+pub(crate) mod tasks;
 pub(crate) mod usage;
 pub(crate) mod wake;
 
@@ -277,7 +277,7 @@ impl Link {
     /// port already: all up to this one are.
     pub(crate) fn close_port(&self, port: u32) {
         // Before: a thread that sees the port closed asks for this.
-        self.end_moved(port);
+        redirects::end_moved(self, port);
         self.close_up_to(port);
     }
 
@@ -285,9 +285,9 @@ impl Link {
         let is_news = self.rights.peer_ports.go(port);
         self.disturb();
         if is_news {
-            self.pass_over(receiver_of(port));
+            lanes::pass_over(self, receiver_of(port));
         }
-        self.tell_deaths();
+        deaths::tell(self);
     }
 
     /// This process sends to `port`, as the peer itself has told it: of two ports at one receiver the earlier one is gone,
@@ -360,7 +360,7 @@ impl Link {
     pub(crate) fn take_down(&self) -> bool {
         let first = self.mark_down();
         self.disturb();
-        self.tell_deaths();
+        deaths::tell(self);
         first
     }
 

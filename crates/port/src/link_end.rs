@@ -5,8 +5,10 @@ use crate::door;
 use crate::introduce::ends;
 use crate::lending;
 use crate::link::Link;
+use crate::link::backlog;
 use crate::link::inbox;
 use crate::link::long;
+use crate::link::redirects;
 use crate::link_life::take_out;
 use crate::links;
 use crate::moving;
@@ -40,10 +42,10 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     take_out(process, link);
     long::end(link);
     link.releases().end();
-    link.end_backlog();
+    backlog::end(link);
     // Rights of these names may have become rights of other links that are gone, and those lead back here.
     let unused = link.imports().end();
-    link.drop_moved(unused.into_iter());
+    redirects::drop_moved(link, unused.into_iter());
     crate::guest::tell!(
         debug,
         pid = link.peer.pid,

@@ -5,6 +5,7 @@ use crate::closing;
 use crate::error::{Exhausted, Resource};
 use crate::introduce;
 use crate::limits;
+use crate::link::backlog;
 use crate::link::group;
 use crate::link::{Link, Parts};
 use crate::links;
@@ -34,7 +35,7 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
         // The word waits for the welcome.
         closing::tell_closed(link, port);
     }
-    if !link.welcome()? {
+    if !backlog::welcome(link)? {
         process.schedule(Timer::Backlog);
     }
     if let Some(home) = port.and_then(|port| port.home.get()) {

@@ -11,6 +11,7 @@ use crate::error::{ConnectError, Exhausted, Gone, Resource, SendError};
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
+use crate::link::usage;
 use crate::link::{Link, Parts};
 use crate::link_life;
 use crate::links;
@@ -195,7 +196,7 @@ pub(crate) fn right_to_own(
         // Counted there before it is here, as a right that comes in a message. Only a peer names a right
         // that does not exist.
         let arrive = |imports: &mut Imports| imports.arrive(handle, target.port);
-        if near.change_imports(arrive).is_err() {
+        if usage::change_imports(&near, arrive).is_err() {
             return Err(no_more_rights(&far));
         }
         let waiting = process.defaults.waiting;

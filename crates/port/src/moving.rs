@@ -14,6 +14,7 @@
 
 use crate::binding;
 use crate::error::{Misuse, RightError};
+use crate::link::backlog;
 use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX};
 use crate::links;
@@ -439,7 +440,7 @@ pub(crate) fn is_unread(link: &Link) -> bool {
     use ControlMessage as M;
     let is_answer =
         |message: ControlMessage<'_>| matches!(message, M::Arrived { .. } | M::NotArrived { .. });
-    link.has_unsaid(UNSAID_MAX, is_answer)
+    backlog::has_unsaid(link, UNSAID_MAX, is_answer)
 }
 
 /// New home: there is no room for a port that has come.

@@ -4,6 +4,7 @@ use crate::call::{self, Call, CallState};
 use crate::error::SendError;
 use crate::future::At;
 use crate::link::Link;
+use crate::link::tasks;
 use crate::message::Message;
 use crate::send::SendRight;
 use core::task::Waker;
@@ -36,7 +37,7 @@ impl OwnedCall {
     #[inline]
     pub(crate) fn look(&mut self) -> Option<Result<Message, SendError>> {
         let outcome = self.by(|call| call.take_ended())?;
-        self.right.link().wake_for_room();
+        tasks::wake_for_room(self.right.link());
         Some(outcome)
     }
 

@@ -3,7 +3,10 @@
 
 use crate::door;
 use crate::error::{Gone, SendError};
+use crate::link::backlog;
+use crate::link::doorbell;
 use crate::link::held::Held;
+use crate::link::passing;
 use crate::link::passing::{Ask, Between, Party};
 use crate::link::{Link, UNSAID_MAX};
 use crate::links;
@@ -108,7 +111,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     };
     end_those(process, &over);
     for wanted in unmet {
-        wanted.forwarder.refuse_path(wanted.number);
+        passing::refuse_path(&wanted.forwarder, wanted.number);
     }
     for link in links::live(process) {
         let (dropped, gone) = {
@@ -122,7 +125,7 @@ pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
             link.say(ControlMessage::PathDrop { number });
         }
         for (number, _party) in gone {
-            link.refuse_path(number);
+            passing::refuse_path(&link, number);
         }
     }
 }
@@ -157,7 +160,7 @@ pub(crate) fn take_path_message(
     link: &Arc<Link>,
     message: ControlMessage<'_>,
 ) -> Result<(), Fault> {
-    if link.has_unsaid(UNSAID_MAX, is_answer) {
+    if backlog::has_unsaid(link, UNSAID_MAX, is_answer) {
         // A peer that asks reads the answer.
         return Err(Rule::Path.broken());
     }
@@ -188,7 +191,7 @@ pub(crate) fn take_path_message(
         ControlMessage::PathDenied { token } => {
             let wanted = callers(process).wanted(token, link);
             if let Some(wanted) = wanted {
-                wanted.forwarder.refuse_path(wanted.number);
+                passing::refuse_path(&wanted.forwarder, wanted.number);
             }
             Ok(())
         }
@@ -212,7 +215,7 @@ pub(crate) fn take_path_message(
             Ok(())
         }
         ControlMessage::PathDrop { number } => {
-            link.forget_party(number);
+            passing::forget_party(link, number);
             Ok(())
         }
         _ => Ok(()),
@@ -230,7 +233,7 @@ fn asked(
     let asked = link.parts.passing.lock().parties.asked(number);
     let has_room = asked.map_err(|_| Rule::Path.broken())?;
     if !has_room {
-        link.refuse_path(number);
+        passing::refuse_path(link, number);
         return Ok(());
     }
     let ask = Ask {
@@ -274,7 +277,7 @@ fn want(process: &Arc<Process>, of: &Arc<Link>, ask: Ask) {
         // The link may have ended before this was in the table.
         let wanted = callers(process).wanted(token, of);
         if let Some(wanted) = wanted {
-            wanted.forwarder.refuse_path(wanted.number);
+            passing::refuse_path(&wanted.forwarder, wanted.number);
         }
     }
 }
@@ -329,7 +332,9 @@ fn grant(process: &Arc<Process>, link: &Arc<Link>, token: u32, between: &Between
 /// this process may know before it hears of the end: the latest is meant.
 fn link_between(process: &Process, between: &Between) -> Option<Arc<Link>> {
     let is_it = |link: &Arc<Link>| {
-        !link.is_down() && link.is_with(between.forwarder) && link.peer_index() == between.index
+        !link.is_down()
+            && link.is_with(between.forwarder)
+            && doorbell::peer_index(link) == between.index
     };
     let links = links::live(process).into_iter();
     links.filter(is_it).max_by_key(|link| link.serial)
@@ -365,7 +370,7 @@ fn granted(
     drop(refused);
     if forwarder.is_down() || link.is_down() {
         // The link may have ended before this was in its table.
-        forwarder.refuse_path(number);
+        passing::refuse_path(&forwarder, number);
     }
     Ok(())
 }
@@ -431,7 +436,7 @@ mod tests {
     fn between(link: &Link) -> Between {
         Between {
             forwarder: link.identity(),
-            index: link.peer_index(),
+            index: doorbell::peer_index(link),
             set: 0,
         }
     }

@@ -9,6 +9,7 @@
 use crate::binding;
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
 use crate::link::Link;
+use crate::link::backlog;
 use crate::link::spread::{CPUS, Entry, message};
 use crate::links;
 use crate::options::Options;
@@ -248,7 +249,7 @@ impl ReceiveRight {
             server: Arc::downgrade(&server),
         });
         for link in links::live(&process) {
-            link.say_encoded(&message);
+            backlog::say_encoded(&link, &message);
         }
         let epoch = process.epoch;
         Ok(PerCpu { server, epoch })
@@ -259,7 +260,7 @@ impl ReceiveRight {
 pub(crate) fn tell_spread(process: &Process, link: &Link) {
     // Servers that come later are announced to all links there are.
     for message in process.tables.get::<Servers>().messages() {
-        link.say_encoded(&message);
+        backlog::say_encoded(link, &message);
     }
 }
 

@@ -4,8 +4,13 @@
 
 use crate::door;
 use crate::introduce::{OF_MOVED, claim_freely};
+use crate::link::deaths;
+use crate::link::doorbell;
 use crate::link::held::Held;
+use crate::link::lanes;
 use crate::link::redirects::{Moved, Redirect, RedirectTable};
+use crate::link::releases;
+use crate::link::usage;
 use crate::link::{Link, Outgoing};
 use crate::links;
 use crate::loops;
@@ -243,11 +248,11 @@ fn switch(
         imports.copied(name);
         imports.port_of(name)
     };
-    let Some(old_port) = link.change_imports(take_up) else {
+    let Some(old_port) = usage::change_imports(link, take_up) else {
         return Switched::Done;
     };
     let switched = switch_to(process, &moved, (link, name, old_port), with);
-    link.dropped(name, old_port, 0);
+    releases::dropped(link, name, old_port, 0);
     switched
 }
 
@@ -261,11 +266,11 @@ fn switch_to(
     // One at a time: two switches that lock each other's lanes would wait for ever.
     let one = process.tables.get::<Switches>().one.lock();
     // So that there is one.
-    if link.lane(receiver).is_none() {
+    if lanes::to(link, receiver).is_none() {
         return Switched::Full;
     }
     #[cfg(test)]
-    crate::link::lanes::tests::between();
+    lanes::tests::between();
     let lanes = link.map.hold(receiver);
     if lanes.iter().len() == 0 {
         // The right has been let go of since: nothing would tell the old home.
@@ -302,17 +307,17 @@ fn switch_to(
     link.trouble.fetch_add(1, Ordering::AcqRel);
     drop(held);
     for lane in lanes.iter() {
-        link.ring(*lane, receiver);
+        doorbell::ring(link, *lane, receiver);
     }
     // Wakers of the application may run in what follows.
     drop((lanes, one));
     link.disturb();
-    link.move_deaths(old_port, (direct.link(), direct.port()));
+    deaths::move_to(link, old_port, (direct.link(), direct.port()));
     // Before the look, as in `notify_death`.
     direct.tell_death();
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
-    let uses = link.uses_of(receiver);
+    let uses = releases::uses_of(link, receiver);
     if link.imports().moved(name, &uses) {
         process.schedule(Timer::Releases);
     }

@@ -4,6 +4,7 @@ use crate::error::DomainError;
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::passing::Party;
+use crate::link::tasks;
 use crate::link::wake::wake_caller;
 use handfast_channel::reply::Slot;
 use handfast_layout::counters;
@@ -216,7 +217,7 @@ impl ReplySlot {
 impl ReplySlot {
     /// Whether its caller is known not to wait any more.
     pub(crate) fn is_cancelled(&self) -> bool {
-        self.link.is_given_up(self.slot(), self.generation)
+        tasks::is_given_up(&self.link, self.slot(), self.generation)
     }
 
     /// Until when its caller waits, if it has said so.

@@ -8,6 +8,7 @@
 
 use crate::introduce;
 use crate::link::Link;
+use crate::link::revoked;
 use crate::links;
 use crate::port::Port;
 use crate::port::notice;
@@ -107,7 +108,7 @@ pub(crate) fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     for link in links::all(process) {
         let is_of = |of: &Arc<Link>| of.serial == link.serial || link.is_with(of.identity());
         if holder.as_ref().is_none_or(is_of) {
-            let revoked = link.revoke(target);
+            let revoked = revoked::revoke(&link, target);
             (ended, watched) = (ended + revoked.0, watched + revoked.1);
         }
     }

@@ -1,6 +1,7 @@
 //! Send rights: where one leads, how its callers wait, and when it ends. `sending` sends by it.
 
 use crate::error::RightError;
+use crate::link::lanes;
 use crate::link::{Link, Outgoing};
 use crate::options::{Options, WaitBy};
 use crate::port::local::Shortcut;
@@ -171,9 +172,9 @@ impl SendRight {
         }
         // Relaxed: a number; the lanes themselves are behind locks.
         let receiver = self.posts_to.load(Ordering::Relaxed);
-        let lane = self.link.lane(receiver)?;
+        let lane = lanes::to(&self.link, receiver)?;
         #[cfg(test)]
-        crate::link::lanes::tests::between();
+        lanes::tests::between();
         let outgoing = self.link.lanes[lane as usize].try_lock()?;
         // Acquire: pairs with the addition in `disturb`; earlier trouble has been checked. Under the lock: a
         // switch to a port's new home changes the count while it holds all lanes.

@@ -4,6 +4,7 @@
 use crate::adopt::adopt;
 use crate::introduce::provide;
 use crate::link::Link;
+use crate::link::incoming;
 use crate::link::wake::{wake_caller, wake_producer};
 use crate::links;
 use crate::message::Message;
@@ -111,7 +112,7 @@ fn refuse_lanes(link: &Arc<Link>, process: &Arc<Process>, receiver: u32) {
         return;
     }
     bell::take_lanes(&link.region, link.calls.other(), receiver, |lane| {
-        if !link.leads_to(lane, receiver) {
+        if !incoming::leads_to(link, lane, receiver) {
             return;
         }
         // As where a receiver hears of a lane first. One of another receiver is the peer's fault,

@@ -13,6 +13,8 @@
 
 use crate::link::Link;
 use crate::link::lanes::Sent;
+use crate::link::lanes::sent;
+use crate::link::usage;
 use crate::link::usage::state;
 use crate::link_end;
 use crate::links;
@@ -31,7 +33,7 @@ const UNANSWERED_ALL_MAX: usize = 128;
 
 /// Whether the peer has taken all that was sent.
 fn is_drained(link: &Link) -> bool {
-    (0..LANES).all(|lane| link.is_taken(lane, Sent::Something))
+    (0..LANES).all(|lane| sent::is_taken(link, lane, Sent::Something))
 }
 
 /// From now on no thread finds a link that is unused. Returns whether it is.
@@ -126,7 +128,7 @@ pub(crate) fn hear_free(link: &Link) {
     // The peer used it until now, also if it has not said so.
     link.life.usage.stays();
     if !link.life.usage.is_used() {
-        link.is_gone();
+        usage::is_gone(link);
     }
 }
 

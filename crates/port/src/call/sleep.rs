@@ -2,6 +2,7 @@
 
 use super::Call;
 use crate::announced::Announced;
+use crate::link::doorbell;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -28,8 +29,11 @@ impl Place for Answer<'_, '_> {
     }
 
     fn asked_limit_ns(&mut self) -> Option<u64> {
-        bell::load_hint(self.0.right.link().bells(), self.0.right.receiver())
-            .map(|(spin_ns, _)| u64::from(spin_ns).min(ASKED_LIMIT_MAX_NS))
+        bell::load_hint(
+            doorbell::bells(self.0.right.link()),
+            self.0.right.receiver(),
+        )
+        .map(|(spin_ns, _)| u64::from(spin_ns).min(ASKED_LIMIT_MAX_NS))
     }
 
     fn shares_processor(&mut self) -> bool {
@@ -50,7 +54,7 @@ impl Place for Answer<'_, '_> {
             announced.park(deadline_ns);
         }
         announced.withdraw();
-        let hint = bell::load_hint(link.bells(), right.receiver());
+        let hint = bell::load_hint(doorbell::bells(link), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
         {
@@ -74,7 +78,7 @@ impl Call<'_> {
 
 /// Until when a caller sleeps that has announced its sleep: not long where it cannot make the server fence.
 pub(crate) fn until(right: &SendRight, deadline_ns: Option<u64>) -> Option<u64> {
-    if bell::fence_for_sleep(right.link().bells(), right.receiver()) {
+    if bell::fence_for_sleep(doorbell::bells(right.link()), right.receiver()) {
         return deadline_ns;
     }
     let soon = clock::deadline_ns(UNFENCED_SLEEP);

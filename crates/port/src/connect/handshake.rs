@@ -3,6 +3,7 @@
 use super::{Attempt, Limit, failed, open};
 use crate::error::{ConnectError, Exhausted, Resource};
 use crate::link::connection::PeerProcess;
+use crate::link::doorbell;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
 use crate::link_life;
@@ -83,7 +84,7 @@ pub(super) fn attempt(
     let is_it = |link: &Link| link.peer == peer && link.incarnation == incarnation;
     let known = turn.as_ref().and_then(|_| links::hold_link(process, is_it));
     let place = ports::reserve(process, peer.uid)?;
-    let by = known.as_ref().map(|link| link.peer_index());
+    let by = known.as_ref().map(|link| doorbell::peer_index(link));
     let hello = Hello::new(process.incarnation, name, place.index(), by);
     let outcome = greet((&hello, path), &socket, place.fd(), limit)?;
     let (welcome, fds) = match outcome {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::lifecycle;
 use crate::link::Parts;
+use crate::link::backlog;
 use crate::link::hearing::Hearing;
 use crate::link::inbox;
 use crate::link::inbox::{UNHEARD_MAX, Unheard};
@@ -157,7 +158,7 @@ fn what_a_dead_peer_has_sent_is_there_after_the_end_of_its_connection() {
     }
     assert!(inbox::claim_descriptor(&link, &process, 2).is_err());
     link.say(ControlMessage::Free);
-    assert!(link.say_again().is_ok());
+    assert!(backlog::say_again(&link).is_ok());
 }
 
 #[test]

@@ -1,7 +1,10 @@
 //! Rights that are named by words which the exporter learns by them: claimed, minted, attenuated.
 
 use crate::introduce::provide;
+use crate::link::lanes;
+use crate::link::redirects;
 use crate::link::returns::{For, Own};
+use crate::link::usage;
 use crate::link::{IsAwaited, Link};
 use crate::process::Process;
 use crate::seal::Seal;
@@ -25,7 +28,7 @@ pub(crate) fn claim(
     if by.is_of_others() {
         return claim_on_word(process, link, port, (by, number));
     }
-    let lane = link.lane_to_claim(receiver, by.serial.into())?;
+    let lane = lanes::to_claim(link, receiver, by.serial.into())?;
     let at = (lane, receiver);
     let said = claim_of(by, number);
     claim_as(process, link, (port, 0, at, None), said, || true)
@@ -43,7 +46,7 @@ pub(crate) fn claim_freely(
     }
     // The keeper asks, for other threads.
     let receiver = receiver_of(port);
-    let at = (link.any_lane(receiver)?, receiver);
+    let at = (lanes::any(link, receiver)?, receiver);
     let said = claim_of(by, number);
     claim_as(process, link, (port, 0, at, None), said, || true)
 }
@@ -56,7 +59,7 @@ fn claim_on_word(
     (by, number): (&Link, u64),
 ) -> Option<SendRight> {
     let user = by.peer.uid;
-    let at = link.lane_to_claim_on_word(receiver_of(port), user)?;
+    let at = lanes::to_claim_on_word(link, receiver_of(port), user)?;
     let said = claim_of(by, number);
     claim_as(process, link, (port, 0, at, Some(user)), said, || true)
 }
@@ -77,7 +80,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
     let (badge, permissions, is_once) = (seal.badge, seal.permissions, seal.is_once());
     let said = |word| {
         // Before the peer knows of it: it may say at once that the port has moved on.
-        to.link().stays(word);
+        redirects::stays(to.link(), word);
         LaneControl::Mint {
             word,
             badge,
@@ -97,7 +100,7 @@ pub(crate) fn claim_by(
     said: impl FnOnce(u32) -> LaneControl,
 ) -> Option<SendRight> {
     let link = by.link();
-    let at = (link.lane(by.receiver())?, by.receiver());
+    let at = (lanes::to(link, by.receiver())?, by.receiver());
     // Behind a mark its name may mean nothing any more.
     let stays = || !by.has_moved();
     let named = (by.port(), by.handle(), at, None);
@@ -118,14 +121,14 @@ fn claim_as(
         hear_claims(link);
         Own::take_for(link, of.map(For::Claim))
     })?;
-    let Ok(word) = link.change_imports(|imports| imports.claim(port)) else {
+    let Ok(word) = usage::change_imports(link, |imports| imports.claim(port)) else {
         own.free();
         return None;
     };
     let named = (by, own.word(), own.generation);
     if provide::say_in_lane(link, (lane, receiver), named, said(word), may).is_none() {
-        link.change_imports(|imports| imports.unclaim(word));
-        link.drop_moved(core::iter::once(word));
+        usage::change_imports(link, |imports| imports.unclaim(word));
+        redirects::drop_moved(link, core::iter::once(word));
         own.free();
         return None;
     }

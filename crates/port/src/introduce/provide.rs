@@ -5,7 +5,10 @@ use super::{CLAIM_MOVED_NS, CLAIM_NS, OF_MOVED, UNHEARD_MAX};
 use crate::introduce;
 use crate::introduce::ends;
 use crate::link::Link;
+use crate::link::doorbell;
 use crate::link::introductions::Named;
+use crate::link::lanes;
+use crate::link::revoked;
 use crate::links;
 use crate::port::notice;
 use crate::port::ports;
@@ -48,7 +51,7 @@ impl Provided {
         let exporter = right.link();
         // Claims come to this one of all the receivers that are sent to.
         let receiver = receiver_of(right.port());
-        let lane = exporter.lane(receiver)?;
+        let lane = lanes::to(exporter, receiver)?;
         // Behind a mark its name may mean nothing any more.
         let stays = || !right.has_moved();
         say_in_lane(
@@ -107,7 +110,7 @@ pub(crate) fn say_in_lane(
     outgoing.named = outgoing.producer.position();
     drop(outgoing);
     posted.ok()?;
-    link.ring(lane, receiver);
+    doorbell::ring(link, lane, receiver);
     Some(())
 }
 
@@ -134,7 +137,7 @@ pub(crate) fn hear_said(
             let claim = claim.ok_or(Rule::Introduction.broken())?;
             introduce::answer_claim(link, claim, (header.reply, header.generation));
             introduce::enter_claim(link, process, word, claim)?;
-            link.tell_if_in_vain(word, claim);
+            revoked::tell_if_in_vain(link, word, claim);
             Ok(())
         }
         // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
@@ -160,7 +163,7 @@ pub(crate) fn hear_said(
             };
             introduce::answer_claim(link, claim, (header.reply, header.generation));
             introduce::enter_claim(link, process, word, claim)?;
-            link.tell_if_in_vain(word, claim);
+            revoked::tell_if_in_vain(link, word, claim);
             Ok(())
         }
         LaneControl::Told { number } => {
@@ -202,7 +205,7 @@ fn hear_claim(
         // Its recipient may send nothing by it, and waits for an answer.
         process.schedule(Timer::Provisions);
     }
-    link.tell_if_in_vain(word, claim);
+    revoked::tell_if_in_vain(link, word, claim);
     introduce::granted_anew(link, process, claim);
     Ok(())
 }

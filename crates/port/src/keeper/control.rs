@@ -9,8 +9,15 @@ use crate::introduce;
 use crate::knock;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::link::backlog;
+use crate::link::counters;
+use crate::link::in_force;
 use crate::link::inbox;
 use crate::link::inbox::{Unheard, rule_of};
+use crate::link::lanes;
+use crate::link::revoked;
+use crate::link::spread;
+use crate::link::tasks;
 use crate::links;
 use crate::moving;
 use crate::paths;
@@ -75,7 +82,7 @@ impl Keeper {
             relay::relay_by(&self.process, &link);
         }
         self.spend(uid, turn);
-        if let Some(until_ns) = link.heard_enough(count) {
+        if let Some(until_ns) = in_force::heard_enough(&link, count) {
             self.mute(&link, until_ns);
         }
     }
@@ -143,18 +150,18 @@ impl Keeper {
         let process = &self.process;
         match message {
             M::Ring { receiver } => {
-                link.wake_answered();
+                tasks::wake_answered(link);
                 process.raise_sets();
                 rings::rung(process, link, receiver.into());
                 unbound::rung(process, link, receiver.into());
             }
             M::ShowCounters => {
-                if !link.show_counters(true) {
+                if !backlog::show_counters(link, true) {
                     // The peer has not read the answers it asked for before: later.
                     process.schedule(Timer::Counters);
                 }
             }
-            M::Counters => link.hear_counters(fd)?,
+            M::Counters => counters::hear(link, fd)?,
             M::Unused => {
                 if unused::hear_unused(process, link) {
                     // The link ends at the next event.
@@ -170,12 +177,12 @@ impl Keeper {
                 }
             }
             M::LaneBack { lane } => {
-                link.hear_lane_back(lane)?;
+                lanes::hear_back(link, lane)?;
                 later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { in_vain, names } => link.hear_revoked(in_vain, names),
-            M::Spread { port, entries } => link.hear_spread(port, entries)?,
+            M::Revoked { in_vain, names } => revoked::hear(link, in_vain, names),
+            M::Spread { port, entries } => spread::hear(link, port, entries)?,
             M::Release { rights } => give_back::take_back(link, process, rights)?,
             M::PathAsk { .. }
             | M::PathWant { .. }

@@ -8,7 +8,11 @@ use crate::give_back;
 use crate::introduce::ends;
 use crate::left_lanes;
 use crate::link::Link;
+use crate::link::backlog;
+use crate::link::doorbell;
 use crate::link::long;
+use crate::link::revoked;
+use crate::link::tasks;
 use crate::links;
 use crate::moving;
 use crate::paths;
@@ -92,15 +96,15 @@ impl Keeper {
     fn watch(&mut self) -> Left {
         let links: Vec<_> = {
             let links = links::list(&self.process);
-            let is_watched = |link: &&Arc<Link>| link.is_watched();
+            let is_watched = |link: &&Arc<Link>| doorbell::is_watched(link);
             links.iter().flatten().filter(is_watched).cloned().collect()
         };
         if links.is_empty() {
             self.watch_ns = WATCH_NS;
             return Left::Nothing;
         }
-        let next_ns = links.iter().filter_map(|link| link.watch()).min();
-        let for_room = links.iter().any(|link| link.has_tasks_for_room());
+        let next_ns = links.iter().filter_map(|link| doorbell::watch(link)).min();
+        let for_room = links.iter().any(|link| tasks::has_tasks_for_room(link));
         let next_ns = next_ns
             .into_iter()
             .chain(for_room.then_some(WATCH_NS))
@@ -162,16 +166,16 @@ fn until(next_ns: Option<u64>, now_ns: u64) -> Left {
 fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
     match timer {
         Timer::Backlog => {
-            let is_said = cut_at_fault(process, link, link.say_again());
+            let is_said = cut_at_fault(process, link, backlog::say_again(link));
             Left::for_peer(!is_said.unwrap_or(true))
         }
-        Timer::Counters => Left::for_peer(!link.show_counters(false)),
+        Timer::Counters => Left::for_peer(!backlog::show_counters(link, false)),
         Timer::Releases => release(process, link),
-        Timer::Revocations => Left::for_peer(!link.tell_revoked()),
+        Timer::Revocations => Left::for_peer(!revoked::tell(link)),
         Timer::Answers => {
             let is_open = give_back::refuse_replies(link, process);
             // Answers to calls that were given up have made room.
-            link.wake_for_room();
+            tasks::wake_for_room(link);
             Left::for_peer(is_open)
         }
         Timer::UnusedLinks => Left::for_peer(unused::leave(process, link)),

@@ -31,24 +31,22 @@ pub(crate) struct Tables {
     pub(crate) keeping: Keeping<Kept>,
 }
 
-impl Link {
-    /// The rights of third processes that come again.
-    pub(crate) fn again(&self) -> MutexGuard<'_, Tables, rank::Again> {
-        self.rights.again.tables.lock()
-    }
+/// The rights of third processes that come again.
+pub(crate) fn lock(link: &Link) -> MutexGuard<'_, Tables, rank::Again> {
+    link.rights.again.tables.lock()
+}
 
-    /// A right to a port of the peer is given to others, who are told when this process gives it back.
-    pub(crate) fn is_introduced(&self) {
-        // Relaxed: read by a thread that has had such a right.
-        self.rights
-            .again
-            .is_introduced
-            .store(true, Ordering::Relaxed);
-    }
+/// A right to a port of the peer is given to others, who are told when this process gives it back.
+pub(crate) fn is_introduced(link: &Link) {
+    // Relaxed: read by a thread that has had such a right.
+    link.rights
+        .again
+        .is_introduced
+        .store(true, Ordering::Relaxed);
+}
 
-    /// Whether one was.
-    pub(crate) fn was_introduced(&self) -> bool {
-        // Relaxed: set by a thread that had such a right, which has been dropped since.
-        self.rights.again.is_introduced.load(Ordering::Relaxed)
-    }
+/// Whether one was.
+pub(crate) fn was_introduced(link: &Link) -> bool {
+    // Relaxed: set by a thread that had such a right, which has been dropped since.
+    link.rights.again.is_introduced.load(Ordering::Relaxed)
 }

@@ -5,6 +5,7 @@
 //! process send can make it keep more than one user may.
 
 use super::Link;
+use super::connection;
 use crate::rank;
 use crate::users::{Charge, Users};
 use handfast_layout::control::{ControlMessage, Encoded};
@@ -115,173 +116,173 @@ impl Link {
         self.backlog.lock()
     }
 
-    /// Sends a peer that connects its welcome, and then what has been said since the link was entered. `Ok(false)`: some of
-    /// that waits, for the keeper to send it.
-    pub(crate) fn welcome(&self) -> Result<bool, Errno> {
-        let socket = self.connection.socket()?;
-        let mut backlog = self.backlog();
-        socket::send(&socket, &ControlMessage::Sealed.encode(), &[])?;
-        backlog.is_welcomed = true;
-        Ok(backlog.say_all(&socket))
-    }
-
-    /// Whether the peer has its end of the link: it may be told something.
-    pub(crate) fn is_welcomed(&self) -> bool {
-        self.backlog().is_welcomed
-    }
-
-    /// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
-    /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
-    /// receivers. The keeper says later to a peer that does not read now.
-    pub(crate) fn tell_closed(&self, port: u32, has_moved: bool) {
-        let Ok(socket) = self.connection.socket() else {
-            return;
-        };
-        let mut backlog = self.backlog();
-        let is_before = |message: ControlMessage<'_>| match message {
-            ControlMessage::Closed {
-                has_moved: false,
-                port: before,
-            } => receiver_of(before) == receiver_of(port),
-            _ => false,
-        };
-        backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
-        let closed = ControlMessage::Closed { has_moved, port };
-        if !backlog.say(&socket, &closed.encode()) {
-            self.process.schedule(Timer::Backlog);
-        }
-    }
-
     /// Sends a control message that must not be lost while the link lasts. Where the peer does not read, or waits for its
     /// welcome, the keeper sends it later, or cuts the link.
     pub(crate) fn say(&self, message: ControlMessage<'_>) {
-        self.say_encoded(&message.encode());
-    }
-
-    /// As [`Self::say`].
-    pub(crate) fn say_encoded(&self, message: &Encoded) {
-        let Ok(socket) = self.connection.socket() else {
-            return;
-        };
-        if !self.is_down() && !self.backlog().say(&socket, message) {
-            self.process.schedule(Timer::Backlog);
-        }
-    }
-
-    /// Sends a control message with descriptors, after all others, or not at all.
-    pub(crate) fn say_now(
-        &self,
-        message: ControlMessage<'_>,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(), Errno> {
-        let socket = self.connection.socket()?;
-        let mut backlog = self.backlog();
-        if !backlog.say_all(&socket) {
-            return Err(Errno::AGAIN);
-        }
-        socket.send(&message.encode(), fds)
-    }
-
-    /// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread, `EAGAIN` where
-    /// the peer waits for its welcome.
-    pub(crate) fn send_with(
-        &self,
-        message: ControlMessage<'_>,
-        fds: &[BorrowedFd<'_>],
-    ) -> Result<(), Errno> {
-        let socket = self.connection.socket()?;
-        let backlog = self.backlog();
-        if !backlog.is_welcomed {
-            return Err(Errno::AGAIN);
-        }
-        socket.send(&message.encode(), fds)
-    }
-
-    /// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
-    pub(crate) fn show_counters(&self, asked: bool) -> bool {
-        let Ok(socket) = self.connection.socket() else {
-            return true;
-        };
-        let mut backlog = self.backlog();
-        backlog.owes_counters |= asked;
-        if !backlog.owes_counters {
-            return true;
-        }
-        if !socket.has_received() {
-            return false;
-        }
-        let fds = [handfast_sys::AsFd::as_fd(&self.process.counting.tally_fd)];
-        // They tell of other users' processes.
-        let uid = self.peer.uid;
-        let fds = match uid == 0 || uid == handfast_sys::process::uid() {
-            true => &fds[..],
-            false => &[],
-        };
-        let sent = socket.send(&ControlMessage::Counters.encode(), fds);
-        backlog.owes_counters = !is_taken(sent);
-        !backlog.owes_counters
-    }
-
-    /// Sends a descriptor that the peer has asked for; or, if there is none or the peer has left too many unread, says that there
-    /// is none.
-    pub(crate) fn show(&self, message: ControlMessage<'_>, fd: Option<BorrowedFd<'_>>) {
-        let bytes = &*message.encode();
-        let Ok(socket) = self.connection.socket() else {
-            return;
-        };
-        let _backlog = self.backlog();
-        let shown = fd.is_some_and(|fd| socket.send(bytes, &[fd]).is_ok());
-        if !shown {
-            // Lost when it reads nothing at all.
-            let _ = socket::send(&socket, bytes, &[]);
-        }
-    }
-
-    /// Whether so many control messages, all of these kinds, wait for the peer to read.
-    pub(crate) fn has_unsaid(
-        &self,
-        count: usize,
-        is_one: impl Fn(ControlMessage<'_>) -> bool,
-    ) -> bool {
-        let messages = &self.backlog().messages;
-        let are_there = messages.len() >= count;
-        let is_one = |bytes: &&Vec<u8>| said_in(bytes).is_some_and(&is_one);
-        are_there && messages.iter().filter(is_one).count() >= count
+        say_encoded(self, &message.encode());
     }
 
     /// Whether the peer has left so much unread that nothing more is done that it will be told of.
     pub(crate) fn is_behind(&self) -> bool {
         self.backlog().messages.len() >= UNSAID_MAX
     }
+}
 
-    /// The link has ended: nothing is sent any more, however long something holds the link.
-    pub(crate) fn end_backlog(&self) {
-        let mut backlog = self.backlog();
-        backlog.is_over = true;
-        backlog.messages = VecDeque::new();
-        let all = backlog.bytes.amount();
-        backlog.bytes.shrink(all);
-    }
+/// Sends a peer that connects its welcome, and then what has been said since the link was entered. `Ok(false)`: some of
+/// that waits, for the keeper to send it.
+pub(crate) fn welcome(link: &Link) -> Result<bool, Errno> {
+    let socket = link.connection.socket()?;
+    let mut backlog = link.backlog();
+    socket::send(&socket, &ControlMessage::Sealed.encode(), &[])?;
+    backlog.is_welcomed = true;
+    Ok(backlog.say_all(&socket))
+}
 
-    /// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
-    pub(crate) fn say_again(&self) -> Result<bool, Fault> {
-        let Ok(socket) = self.connection.socket() else {
-            return Ok(true);
-        };
-        let mut backlog = self.backlog();
-        if backlog.is_over {
-            return Err(Rule::Unread.broken());
-        }
-        Ok(backlog.say_all(&socket))
-    }
+/// Whether the peer has its end of the link: it may be told something.
+pub(crate) fn is_welcomed(link: &Link) -> bool {
+    link.backlog().is_welcomed
+}
 
-    /// Sends a control message; lost if the peer is gone. Before its welcome it waits, as all others.
-    pub(crate) fn tell(&self, message: ControlMessage<'_>) {
-        if !self.is_welcomed() {
-            return self.say(message);
-        }
-        let _ = self.send_bytes(&message.encode());
+/// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
+/// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
+/// receivers. The keeper says later to a peer that does not read now.
+pub(crate) fn tell_closed(link: &Link, port: u32, has_moved: bool) {
+    let Ok(socket) = link.connection.socket() else {
+        return;
+    };
+    let mut backlog = link.backlog();
+    let is_before = |message: ControlMessage<'_>| match message {
+        ControlMessage::Closed {
+            has_moved: false,
+            port: before,
+        } => receiver_of(before) == receiver_of(port),
+        _ => false,
+    };
+    backlog.retain(|bytes| !said_in(bytes).is_some_and(is_before));
+    let closed = ControlMessage::Closed { has_moved, port };
+    if !backlog.say(&socket, &closed.encode()) {
+        link.process.schedule(Timer::Backlog);
     }
+}
+
+/// As [`Link::say`].
+pub(crate) fn say_encoded(link: &Link, message: &Encoded) {
+    let Ok(socket) = link.connection.socket() else {
+        return;
+    };
+    if !link.is_down() && !link.backlog().say(&socket, message) {
+        link.process.schedule(Timer::Backlog);
+    }
+}
+
+/// Sends a control message with descriptors, after all others, or not at all.
+pub(crate) fn say_now(
+    link: &Link,
+    message: ControlMessage<'_>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let socket = link.connection.socket()?;
+    let mut backlog = link.backlog();
+    if !backlog.say_all(&socket) {
+        return Err(Errno::AGAIN);
+    }
+    socket.send(&message.encode(), fds)
+}
+
+/// Sends descriptors, before what waits, or not at all: `ENOBUFS` where the peer's user has left too many unread, `EAGAIN` where
+/// the peer waits for its welcome.
+pub(crate) fn send_with(
+    link: &Link,
+    message: ControlMessage<'_>,
+    fds: &[BorrowedFd<'_>],
+) -> Result<(), Errno> {
+    let socket = link.connection.socket()?;
+    let backlog = link.backlog();
+    if !backlog.is_welcomed {
+        return Err(Errno::AGAIN);
+    }
+    socket.send(&message.encode(), fds)
+}
+
+/// Sends this process's counters, once, however often they are asked for until the peer has read them. `false`: later.
+pub(crate) fn show_counters(link: &Link, asked: bool) -> bool {
+    let Ok(socket) = link.connection.socket() else {
+        return true;
+    };
+    let mut backlog = link.backlog();
+    backlog.owes_counters |= asked;
+    if !backlog.owes_counters {
+        return true;
+    }
+    if !socket.has_received() {
+        return false;
+    }
+    let fds = [handfast_sys::AsFd::as_fd(&link.process.counting.tally_fd)];
+    // They tell of other users' processes.
+    let uid = link.peer.uid;
+    let fds = match uid == 0 || uid == handfast_sys::process::uid() {
+        true => &fds[..],
+        false => &[],
+    };
+    let sent = socket.send(&ControlMessage::Counters.encode(), fds);
+    backlog.owes_counters = !is_taken(sent);
+    !backlog.owes_counters
+}
+
+/// Sends a descriptor that the peer has asked for; or, if there is none or the peer has left too many unread, says that there
+/// is none.
+pub(crate) fn show(link: &Link, message: ControlMessage<'_>, fd: Option<BorrowedFd<'_>>) {
+    let bytes = &*message.encode();
+    let Ok(socket) = link.connection.socket() else {
+        return;
+    };
+    let _backlog = link.backlog();
+    let shown = fd.is_some_and(|fd| socket.send(bytes, &[fd]).is_ok());
+    if !shown {
+        // Lost when it reads nothing at all.
+        let _ = socket::send(&socket, bytes, &[]);
+    }
+}
+
+/// Whether so many control messages, all of these kinds, wait for the peer to read.
+pub(crate) fn has_unsaid(
+    link: &Link,
+    count: usize,
+    is_one: impl Fn(ControlMessage<'_>) -> bool,
+) -> bool {
+    let messages = &link.backlog().messages;
+    let are_there = messages.len() >= count;
+    let is_one = |bytes: &&Vec<u8>| said_in(bytes).is_some_and(&is_one);
+    are_there && messages.iter().filter(is_one).count() >= count
+}
+
+/// The link has ended: nothing is sent any more, however long something holds the link.
+pub(crate) fn end(link: &Link) {
+    let mut backlog = link.backlog();
+    backlog.is_over = true;
+    backlog.messages = VecDeque::new();
+    let all = backlog.bytes.amount();
+    backlog.bytes.shrink(all);
+}
+
+/// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
+pub(crate) fn say_again(link: &Link) -> Result<bool, Fault> {
+    let Ok(socket) = link.connection.socket() else {
+        return Ok(true);
+    };
+    let mut backlog = link.backlog();
+    if backlog.is_over {
+        return Err(Rule::Unread.broken());
+    }
+    Ok(backlog.say_all(&socket))
+}
+
+/// Sends a control message; lost if the peer is gone. Before its welcome it waits, as all others.
+pub(crate) fn tell(link: &Link, message: ControlMessage<'_>) {
+    if !is_welcomed(link) {
+        return link.say(message);
+    }
+    let _ = connection::send_bytes(link, &message.encode());
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ pub(super) fn disconnect(link: &Arc<Link>) {
     let until_ns = clock::now_ns() + DISCARD_NS_MAX;
     // Nothing of a link that was cut is asked for. And links that end while all of their user's threads are held up are not kept.
     match link.is_cut() || link.users().is_backed_up(link.peer.uid) {
-        true => link.close(),
+        true => close(link),
         false => disconnect_apart(link, until_ns),
     }
 }
@@ -151,7 +151,7 @@ fn disconnect_apart(link: &Arc<Link>, until_ns: u64) {
             clock::sleep(AGAIN);
             return disconnect_apart(&ended, until_ns);
         }
-        users.at_end(ended.peer.uid, || ended.close());
+        users.at_end(ended.peer.uid, || close(&ended));
     });
 }
 
@@ -159,20 +159,20 @@ fn disconnect_apart(link: &Arc<Link>, until_ns: u64) {
 const AGAIN: Duration = Duration::from_millis(1);
 
 impl Link {
-    /// Closes the descriptors of a link that has ended: nothing is received by it any more. Threads that use one have it until they are
-    /// done.
-    fn close(&self) {
-        self.region.stop_looking();
-        self.connection.close();
-    }
-
     /// Where the peer's user is charged.
     pub(crate) const fn users(&self) -> &Arc<Users> {
         &self.connection.users
     }
+}
 
-    /// Sends bytes to the peer, unless the connection is closed (`EPIPE`). Does not block.
-    pub(crate) fn send_bytes(&self, bytes: &[u8]) -> Result<(), Errno> {
-        socket::send(&self.connection.socket()?, bytes, &[])
-    }
+/// Closes the descriptors of a link that has ended: nothing is received by it any more. Threads that use one have it until they are
+/// done.
+fn close(link: &Link) {
+    link.region.stop_looking();
+    link.connection.close();
+}
+
+/// Sends bytes to the peer, unless the connection is closed (`EPIPE`). Does not block.
+pub(crate) fn send_bytes(link: &Link, bytes: &[u8]) -> Result<(), Errno> {
+    socket::send(&link.connection.socket()?, bytes, &[])
 }

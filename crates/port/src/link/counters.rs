@@ -58,15 +58,13 @@ impl PeerCounters {
     }
 }
 
-impl Link {
-    /// Keeper: the peer's counters, which were asked for.
-    pub(crate) fn hear_counters(&self, fd: Option<Foreign>) -> Result<(), Fault> {
-        let is_whole = |fd: &Foreign| is_sealed(fd, REGION_BYTES).unwrap_or(false);
-        let is_good = fd.as_ref().is_none_or(is_whole);
-        if !is_good || !self.counters.came(fd.map(Foreign::into_inner)) {
-            return Err(Rule::ControlDescriptor.broken());
-        }
-        self.waiters.slot_freed.1.notify_all();
-        Ok(())
+/// Keeper: the peer's counters, which were asked for.
+pub(crate) fn hear(link: &Link, fd: Option<Foreign>) -> Result<(), Fault> {
+    let is_whole = |fd: &Foreign| is_sealed(fd, REGION_BYTES).unwrap_or(false);
+    let is_good = fd.as_ref().is_none_or(is_whole);
+    if !is_good || !link.counters.came(fd.map(Foreign::into_inner)) {
+        return Err(Rule::ControlDescriptor.broken());
     }
+    link.waiters.slot_freed.1.notify_all();
+    Ok(())
 }

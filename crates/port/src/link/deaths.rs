@@ -1,6 +1,7 @@
 //! Notices to be given when a port of the peer is gone, or a right to it was revoked.
 
 use super::Link;
+use super::revoked;
 use handfast_proto::rights::Handle;
 use std::sync::Weak;
 
@@ -23,53 +24,53 @@ pub(crate) struct DeathNotice {
 /// In the place of a right: which one it has become at the new home of its port does not matter.
 const OF_MOVED: Handle = 0;
 
-impl Link {
-    /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
-    pub(crate) fn tell_deaths(&self) {
-        self.tell_of(|asked| self.failure(asked.of).is_some() || self.is_revoked(asked.handle));
-    }
+/// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
+pub(crate) fn tell(link: &Link) {
+    tell_of(link, |asked| {
+        link.failure(asked.of).is_some() || revoked::is_revoked(link, asked.handle)
+    });
+}
 
-    /// As [`Self::tell_deaths`], if one of a port and a right to it is to be reported.
-    pub(crate) fn tell_death_of(&self, port: u32, handle: Handle) {
-        if self.failure(port).is_some() || self.is_revoked(handle) {
-            self.tell_deaths();
+/// As [`Link::tell_deaths`], if one of a port and a right to it is to be reported.
+pub(crate) fn tell_death_of(link: &Link, port: u32, handle: Handle) {
+    if link.failure(port).is_some() || revoked::is_revoked(link, handle) {
+        tell(link);
+    }
+}
+
+/// As [`Link::tell_deaths`], of these rights.
+pub(crate) fn tell_by(link: &Link, handles: &[Handle]) {
+    tell_of(link, |asked| handles.contains(&asked.handle));
+}
+
+/// As [`Link::tell_deaths_by`], of rights that were claimed in vain: one to a port that has moved stands for all.
+pub(crate) fn tell_in_vain(link: &Link, words: &[Handle]) {
+    let imports = link.imports();
+    let ports: Vec<_> = words.iter().map(|word| imports.port_of(*word)).collect();
+    drop(imports);
+    tell_of(link, |asked| match asked.handle {
+        OF_MOVED => ports.contains(&Some(asked.of)),
+        handle => words.contains(&handle),
+    });
+}
+
+fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
+    let mut asked = link.death_notices();
+    let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
+    drop(asked);
+    for asked in gone {
+        if let Some(port) = asked.told.upgrade() {
+            port.hear_death(asked.number);
         }
     }
+}
 
-    /// As [`Self::tell_deaths`], of these rights.
-    pub(crate) fn tell_deaths_by(&self, handles: &[Handle]) {
-        self.tell_of(|asked| handles.contains(&asked.handle));
+/// A port of the peer has moved to where the peer of `to` is: its death is heard of there. Looked for after that.
+pub(crate) fn move_to(link: &Link, port: u32, (to, of): (&Link, u32)) {
+    let is_its = |asked: &mut DeathNotice| asked.of == port;
+    let mut moved: Vec<_> = link.death_notices().extract_if(.., is_its).collect();
+    for asked in &mut moved {
+        (asked.of, asked.handle) = (of, OF_MOVED);
     }
-
-    /// As [`Self::tell_deaths_by`], of rights that were claimed in vain: one to a port that has moved stands for all.
-    pub(crate) fn tell_deaths_in_vain(&self, words: &[Handle]) {
-        let imports = self.imports();
-        let ports: Vec<_> = words.iter().map(|word| imports.port_of(*word)).collect();
-        drop(imports);
-        self.tell_of(|asked| match asked.handle {
-            OF_MOVED => ports.contains(&Some(asked.of)),
-            handle => words.contains(&handle),
-        });
-    }
-
-    fn tell_of(&self, is_gone: impl Fn(&DeathNotice) -> bool) {
-        let mut asked = self.death_notices();
-        let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();
-        drop(asked);
-        for asked in gone {
-            if let Some(port) = asked.told.upgrade() {
-                port.hear_death(asked.number);
-            }
-        }
-    }
-
-    /// A port of the peer has moved to where the peer of `to` is: its death is heard of there. Looked for after that.
-    pub(crate) fn move_deaths(&self, port: u32, (to, of): (&Self, u32)) {
-        let is_its = |asked: &mut DeathNotice| asked.of == port;
-        let mut moved: Vec<_> = self.death_notices().extract_if(.., is_its).collect();
-        for asked in &mut moved {
-            (asked.of, asked.handle) = (of, OF_MOVED);
-        }
-        to.death_notices().append(&mut moved);
-    }
+    to.death_notices().append(&mut moved);
 }

@@ -1,7 +1,10 @@
 //! How this process rings the bells of the peer, and looks after what has been rung for.
 
 use super::Link;
+use super::backlog;
+use super::rouse;
 use super::rouse::ROUSED_MAX;
+use super::tasks;
 use crate::peer_bells::PeerBells;
 use crate::process::{SLEEPS_NS, WATCH_NS, WATCH_NS_MAX};
 use crate::slots::SLOTS_PER_LANE;
@@ -60,158 +63,165 @@ impl Doorbell {
     }
 }
 
-impl Link {
-    /// The peer's bells.
-    #[inline]
-    pub(crate) const fn bells(&self) -> &Region {
-        &self.doorbell.bells
-    }
+/// The peer's bells.
+#[inline]
+pub(crate) const fn bells(link: &Link) -> &Region {
+    &link.doorbell.bells
+}
 
-    /// Our bit in the peer's bells.
-    pub(crate) const fn peer_index(&self) -> u32 {
-        self.doorbell.index
-    }
+/// Our bit in the peer's bells.
+pub(crate) const fn peer_index(link: &Link) -> u32 {
+    link.doorbell.index
+}
 
-    /// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a
-    /// wake-up call.
-    #[inline]
-    pub(crate) fn ring(&self, lane: u32, receiver: u32) -> bool {
-        let place = Place::of(self.calls, lane);
-        if !arm::must_ring(&self.region.view(), place, self.agreed) {
-            return false;
+/// Tells the callee of a post to `lane`, if it does not poll it. Returns whether this made a
+/// wake-up call.
+#[inline]
+pub(crate) fn ring(link: &Link, lane: u32, receiver: u32) -> bool {
+    let place = Place::of(link.calls, lane);
+    if !arm::must_ring(&link.region.view(), place, link.agreed) {
+        return false;
+    }
+    ring_armed(link, lane, receiver)
+}
+
+#[cold]
+fn ring_armed(link: &Link, lane: u32, receiver: u32) -> bool {
+    link.doorbell.rings(lane);
+    link.process.watch_sleepers();
+    let at = (link.calls, lane);
+    let sleep = bell_layout::bell(receiver);
+    let Doorbell { bells, index, .. } = &link.doorbell;
+    if link.doorbell.is_published {
+        return ring_published(link, at, receiver);
+    }
+    match bell::ring(&link.region, bells, at, receiver, *index) {
+        Some(word::ASLEEP) => {
+            stamp(bells, sleep + bell_layout::STAMP);
+            bells.wake(sleep + bell_layout::SLEEP, 1);
+            true
         }
-        self.ring_armed(lane, receiver)
-    }
-
-    #[cold]
-    fn ring_armed(&self, lane: u32, receiver: u32) -> bool {
-        self.doorbell.rings(lane);
-        self.process.watch_sleepers();
-        let at = (self.calls, lane);
-        let sleep = bell_layout::bell(receiver);
-        let Doorbell { bells, index, .. } = &self.doorbell;
-        if self.doorbell.is_published {
-            return self.ring_published(at, receiver);
-        }
-        match bell::ring(&self.region, bells, at, receiver, *index) {
-            Some(word::ASLEEP) => {
-                stamp(bells, sleep + bell_layout::STAMP);
-                bells.wake(sleep + bell_layout::SLEEP, 1);
-                true
-            }
-            Some(_) => {
-                stamp(bells, sleep + bell_layout::STAMP);
-                self.tell(ControlMessage::Ring {
+        Some(_) => {
+            stamp(bells, sleep + bell_layout::STAMP);
+            backlog::tell(
+                link,
+                ControlMessage::Ring {
                     receiver: receiver as u8,
-                });
-                true
-            }
-            None => false,
+                },
+            );
+            true
         }
+        None => false,
     }
+}
 
-    /// As [`Self::ring_armed`], to a process of another user.
-    fn ring_published(&self, at: (Side, u32), receiver: u32) -> bool {
-        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
-        let bells = &self.doorbell.bells;
-        match bell::ring_published(&self.region, bells, at, receiver) {
-            word::AWAKE => return false,
-            word::ASLEEP if bells.wake(sleep, 1) > 0 => return true,
-            // Another thread has woken it; or it is about to sleep, and its keeper will see to it.
-            _ if bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
-            _ => self.tell(ControlMessage::Ring {
+/// As [`Link::ring_armed`], to a process of another user.
+fn ring_published(link: &Link, at: (Side, u32), receiver: u32) -> bool {
+    let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+    let bells = &link.doorbell.bells;
+    match bell::ring_published(&link.region, bells, at, receiver) {
+        word::AWAKE => return false,
+        word::ASLEEP if bells.wake(sleep, 1) > 0 => return true,
+        // Another thread has woken it; or it is about to sleep, and its keeper will see to it.
+        _ if bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
+        _ => backlog::tell(
+            link,
+            ControlMessage::Ring {
                 receiver: receiver as u8,
-            }),
-        }
-        true
+            },
+        ),
     }
+    true
+}
 
-    /// Nudges the server for each call whose caller has slept for [`WATCH_NS`], and wakes the caller if it has been answered.
-    /// Returns in how many nanoseconds the next look is due, if calls are in flight or lanes have rung.
-    pub(crate) fn watch(&self) -> Option<u64> {
-        let mut next_ns = None;
-        let mut late = 0u32;
-        for (index, slot) in self.slots.iter().enumerate() {
-            // Relaxed throughout: a call that comes or goes meanwhile is looked at next time.
-            if slot.state.load(Ordering::Relaxed) != SlotState::BUSY {
-                continue;
-            }
-            // A task's call is entered here.
-            let slept_ns = match slot.enter() {
-                true => None,
-                false => Some(slot.entered_for_ns()),
-            };
-            let due_ns = match slept_ns {
-                None => WATCH_NS,
-                Some(slept_ns) if slept_ns < WATCH_NS => SLEEPS_NS - slept_ns,
-                // A server that takes long is woken less and less often.
-                Some(slept_ns) => slept_ns.min(WATCH_NS_MAX),
-            };
-            next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
-            if slept_ns.is_some_and(|slept_ns| slept_ns >= WATCH_NS) {
-                let generation = slot.generation.load(Ordering::Relaxed);
-                let reply = Slot::of(self.calls, index as u32);
-                if reply.is_answered(&self.region, generation) {
-                    // The server has left the wake-up for later, and does something else.
-                    // Others that sleep there are looked after next time.
-                    self.rouse(reply.wait(), ROUSED_MAX);
-                    crate::arrivals::rouse();
-                } else {
-                    late |= 1 << (index as u32 / SLOTS_PER_LANE);
-                }
-            }
+/// Nudges the server for each call whose caller has slept for [`WATCH_NS`], and wakes the caller if it has been answered.
+/// Returns in how many nanoseconds the next look is due, if calls are in flight or lanes have rung.
+pub(crate) fn watch(link: &Link) -> Option<u64> {
+    let mut next_ns = None;
+    let mut late = 0u32;
+    for (index, slot) in link.slots.iter().enumerate() {
+        // Relaxed throughout: a call that comes or goes meanwhile is looked at next time.
+        if slot.state.load(Ordering::Relaxed) != SlotState::BUSY {
+            continue;
         }
-        for lane in 0..LANES {
-            let space = Place::of(self.calls, lane).space();
-            let waits_for_room = self.region.load(space, Ordering::Relaxed) != word::AWAKE;
-            if (late & (1 << lane) != 0 || waits_for_room)
-                && let Some(receiver) = self.map.receiver_of(lane)
-            {
-                self.nudge(lane, receiver);
+        // A task's call is entered here.
+        let slept_ns = match slot.enter() {
+            true => None,
+            false => Some(slot.entered_for_ns()),
+        };
+        let due_ns = match slept_ns {
+            None => WATCH_NS,
+            Some(slept_ns) if slept_ns < WATCH_NS => SLEEPS_NS - slept_ns,
+            // A server that takes long is woken less and less often.
+            Some(slept_ns) => slept_ns.min(WATCH_NS_MAX),
+        };
+        next_ns = Some(next_ns.map_or(due_ns, |next_ns: u64| next_ns.min(due_ns)));
+        if slept_ns.is_some_and(|slept_ns| slept_ns >= WATCH_NS) {
+            let generation = slot.generation.load(Ordering::Relaxed);
+            let reply = Slot::of(link.calls, index as u32);
+            if reply.is_answered(&link.region, generation) {
+                // The server has left the wake-up for later, and does something else.
+                // Others that sleep there are looked after next time.
+                rouse::rouse(link, reply.wait(), ROUSED_MAX);
+                crate::arrivals::rouse();
+            } else {
+                late |= 1 << (index as u32 / SLOTS_PER_LANE);
             }
         }
-        self.watch_tasks();
-        match self.watch_rung() {
-            true => Some(WATCH_NS),
-            false => next_ns,
+    }
+    for lane in 0..LANES {
+        let space = Place::of(link.calls, lane).space();
+        let waits_for_room = link.region.load(space, Ordering::Relaxed) != word::AWAKE;
+        if (late & (1 << lane) != 0 || waits_for_room)
+            && let Some(receiver) = link.map.receiver_of(lane)
+        {
+            nudge(link, lane, receiver);
         }
     }
-
-    /// Whether the keeper is to look after it.
-    pub(crate) fn is_watched(&self) -> bool {
-        self.doorbell.has_rung() || self.waiters.parked.any()
+    tasks::watch(link);
+    match watch_rung(link) {
+        true => Some(WATCH_NS),
+        false => next_ns,
     }
+}
 
-    /// Nudges the receivers of lanes that had rung at the last look already, and that still hold what they rang for. Returns
-    /// whether others have.
-    fn watch_rung(&self) -> bool {
-        let (rung, before) = self.doorbell.next_rung();
-        for lane in (0..LANES).filter(|lane| before & 1 << lane != 0) {
-            if arm::holds_unpolled(&self.region, Place::of(self.calls, lane))
-                && let Some(receiver) = self.map.receiver_of(lane)
-            {
-                self.nudge(lane, receiver);
-            }
+/// Whether the keeper is to look after it.
+pub(crate) fn is_watched(link: &Link) -> bool {
+    link.doorbell.has_rung() || link.waiters.parked.any()
+}
+
+/// Nudges the receivers of lanes that had rung at the last look already, and that still hold what they rang for. Returns
+/// whether others have.
+fn watch_rung(link: &Link) -> bool {
+    let (rung, before) = link.doorbell.next_rung();
+    for lane in (0..LANES).filter(|lane| before & 1 << lane != 0) {
+        if arm::holds_unpolled(&link.region, Place::of(link.calls, lane))
+            && let Some(receiver) = link.map.receiver_of(lane)
+        {
+            nudge(link, lane, receiver);
         }
-        rung != 0
     }
+    rung != 0
+}
 
-    /// Rings for `lane` again and wakes `receiver`, whatever its bell says.
-    #[cold]
-    fn nudge(&self, lane: u32, receiver: u32) {
-        let at = (self.calls, lane);
-        let (own, bells) = (&self.region, &self.doorbell.bells);
-        let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
-        if self.doorbell.is_published {
-            let _ = bell::ring_published(own, bells, at, receiver);
-        } else {
-            let _ = bell::ring(own, bells, at, receiver, self.doorbell.index);
-            bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
-        }
-        // The keeper of the peer wakes the sleepers that this does not find.
-        bells.wake(sleep, ROUSED_MAX);
-        self.tell(ControlMessage::Ring {
+/// Rings for `lane` again and wakes `receiver`, whatever its bell says.
+#[cold]
+fn nudge(link: &Link, lane: u32, receiver: u32) {
+    let at = (link.calls, lane);
+    let (own, bells) = (&link.region, &link.doorbell.bells);
+    let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+    if link.doorbell.is_published {
+        let _ = bell::ring_published(own, bells, at, receiver);
+    } else {
+        let _ = bell::ring(own, bells, at, receiver, link.doorbell.index);
+        bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
+    }
+    // The keeper of the peer wakes the sleepers that this does not find.
+    bells.wake(sleep, ROUSED_MAX);
+    backlog::tell(
+        link,
+        ControlMessage::Ring {
             receiver: receiver as u8,
-        });
-    }
+        },
+    );
 }

@@ -5,6 +5,7 @@
 //!
 //! Nor does the link need its own descriptors after that.
 
+use super::passing;
 use crate::link::{Link, connection};
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
@@ -42,7 +43,7 @@ impl Drop for Hearing {
     fn drop(&mut self) {
         // AcqRel: the last one comes after what the others have taken.
         if self.0.life.hearers.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.end_parties();
+            passing::end_parties(&self.0);
             connection::disconnect(&self.0);
         }
     }

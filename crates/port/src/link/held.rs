@@ -1,5 +1,6 @@
 //! A use of a link.
 
+use super::usage;
 use crate::link::Link;
 use std::sync::Arc;
 
@@ -25,7 +26,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         // A forked child has nothing to do with its parent's links.
         if !self.0.is_forked() {
-            self.0.release_use();
+            usage::release_use(&self.0);
         }
     }
 }

@@ -59,30 +59,28 @@ struct Heard {
     count: u32,
 }
 
-impl Link {
-    /// The peer has so many rights now. Under the lock of their table.
-    pub(crate) fn count_rights(&self, exports: &Exports) {
-        // The row of a link that has ended may be another's by now.
-        if !self.is_down() {
-            self.row.set(counters::RIGHTS, exports.used() as u64);
-        }
+/// The peer has so many rights now. Under the lock of their table.
+pub(crate) fn count_rights(link: &Link, exports: &Exports) {
+    // The row of a link that has ended may be another's by now.
+    if !link.is_down() {
+        link.row.set(counters::RIGHTS, exports.used() as u64);
     }
+}
 
-    /// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
-    pub(crate) fn heard_enough(&self, count: u32) -> Option<u64> {
-        let now_ns = clock::now_ns();
-        let mut heard = self.quotas.heard.lock();
-        if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
-            (heard.since_ns, heard.count) = (now_ns, 0);
-        }
-        heard.count = heard.count.saturating_add(count);
-        // Relaxed: a number.
-        if heard.count < self.quotas.per_window.load(Ordering::Relaxed) {
-            return None;
-        }
-        self.row.add(counters::MUTED, 1);
-        Some(heard.since_ns + WINDOW_NS)
+/// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
+pub(crate) fn heard_enough(link: &Link, count: u32) -> Option<u64> {
+    let now_ns = clock::now_ns();
+    let mut heard = link.quotas.heard.lock();
+    if now_ns.saturating_sub(heard.since_ns) >= WINDOW_NS {
+        (heard.since_ns, heard.count) = (now_ns, 0);
     }
+    heard.count = heard.count.saturating_add(count);
+    // Relaxed: a number.
+    if heard.count < link.quotas.per_window.load(Ordering::Relaxed) {
+        return None;
+    }
+    link.row.add(counters::MUTED, 1);
+    Some(heard.since_ns + WINDOW_NS)
 }
 
 const WINDOWS_PER_S: u32 = 10;

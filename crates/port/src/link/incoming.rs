@@ -115,27 +115,25 @@ impl Incoming {
     }
 }
 
-impl Link {
-    /// No receiver has the lane from now on, of which none holds the consumer.
-    pub(crate) fn disown(&self, lane: u32) -> Result<(), Fault> {
-        let mut is_empty = true;
-        self.with_consumer(lane, |consumer| {
-            is_empty = !consumer.is_ready(&self.region);
-        });
-        if !is_empty {
-            return Err(Rule::LaneReceiver.broken());
-        }
-        self.incoming.disown(lane);
-        Ok(())
+/// No receiver has the lane from now on, of which none holds the consumer.
+pub(crate) fn disown(link: &Link, lane: u32) -> Result<(), Fault> {
+    let mut is_empty = true;
+    link.with_consumer(lane, |consumer| {
+        is_empty = !consumer.is_ready(&link.region);
+    });
+    if !is_empty {
+        return Err(Rule::LaneReceiver.broken());
     }
+    link.incoming.disown(lane);
+    Ok(())
+}
 
-    /// Whether the peer's lane leads to this receiver, as far as the peer says: a ring may come late, when it leads elsewhere.
-    pub(crate) fn leads_to(&self, lane: u32, receiver: u32) -> bool {
-        let place = Place::of(self.calls.other(), lane);
-        // Relaxed: before the ring (E3); or, where that comes late, before the word that the lane is free.
-        let word = self.region.load(place.receiver(), Ordering::Relaxed);
-        word == 0 || word == receiver + 1
-    }
+/// Whether the peer's lane leads to this receiver, as far as the peer says: a ring may come late, when it leads elsewhere.
+pub(crate) fn leads_to(link: &Link, lane: u32, receiver: u32) -> bool {
+    let place = Place::of(link.calls.other(), lane);
+    // Relaxed: before the ring (E3); or, where that comes late, before the word that the lane is free.
+    let word = link.region.load(place.receiver(), Ordering::Relaxed);
+    word == 0 || word == receiver + 1
 }
 
 /// The consumer of an unused lane.

@@ -93,26 +93,6 @@ impl Link {
         uid != 0 && uid != handfast_sys::process::uid()
     }
 
-    /// Recipient: tells the introducer that what it has provided will not be claimed.
-    pub(crate) fn decline(&self, exporter: [u8; 20], number: u64) {
-        // The rights that a peer has provided which does not read stay until it ends.
-        if !self.is_behind() {
-            self.say(ControlMessage::Declined { number, exporter });
-        }
-    }
-
-    /// Introducer: the self with the exporter behind which `number` was provided to the peer; once.
-    pub(crate) fn take_unheard(&self, exporter: &[u8], number: u64) -> Option<Arc<Self>> {
-        let unheard = &mut self.introductions().unheard;
-        let is_it = |(link, of): &(Weak<Self>, u64)| {
-            let link = (*of == number).then(|| link.upgrade()).flatten();
-            link.is_some_and(|link| exporter == link.identity())
-        };
-        let place = unheard.iter().position(is_it)?;
-        let (link, _) = unheard.remove(place)?;
-        link.upgrade()
-    }
-
     /// The claims of the peer and of this process, and the rights that were provided to the peer.
     pub(crate) fn introductions(&self) -> MutexGuard<'_, Tables, rank::Introductions> {
         self.rights.introductions.tables.lock()
@@ -121,4 +101,24 @@ impl Link {
     pub(crate) fn redeeming(&self) -> MutexGuard<'_, (), rank::Redeeming> {
         self.rights.introductions.redeeming.lock()
     }
+}
+
+/// Recipient: tells the introducer that what it has provided will not be claimed.
+pub(crate) fn decline(link: &Link, exporter: [u8; 20], number: u64) {
+    // The rights that a peer has provided which does not read stay until it ends.
+    if !link.is_behind() {
+        link.say(ControlMessage::Declined { number, exporter });
+    }
+}
+
+/// Introducer: the this with the exporter behind which `number` was provided to the peer; once.
+pub(crate) fn take_unheard(this: &Link, exporter: &[u8], number: u64) -> Option<Arc<Link>> {
+    let unheard = &mut this.introductions().unheard;
+    let is_it = |(link, of): &(Weak<Link>, u64)| {
+        let link = (*of == number).then(|| link.upgrade()).flatten();
+        link.is_some_and(|link| exporter == link.identity())
+    };
+    let place = unheard.iter().position(is_it)?;
+    let (link, _) = unheard.remove(place)?;
+    link.upgrade()
 }

@@ -13,6 +13,8 @@
 //! Receivers without a lane have turns ([`Queue`]). When all lanes are in use they are marked: the next thread that
 //! posts to a lane first gives it away, if no message is under way in it.
 
+use super::backlog;
+use super::tasks;
 use crate::link::{Link, Outgoing};
 use crate::rank;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -27,9 +29,9 @@ use handfast_sys::lock::{APART, OwnedLock, thread_number};
 use handfast_sys::sync::{Mutex, MutexGuard};
 use queue::Queue;
 
-mod leaving;
-mod queue;
-mod sent;
+pub(crate) mod leaving;
+pub(crate) mod queue;
+pub(crate) mod sent;
 
 pub(crate) use leaving::Way;
 pub(crate) use sent::Sent;
@@ -247,157 +249,155 @@ impl Outgoing {
     }
 }
 
-impl Link {
-    /// The lane of this thread for `receiver`; `None` when other receivers have all, which asks for one that they do
-    /// not use, and for [`NOBODY`].
-    #[inline]
-    pub(crate) fn lane(&self, receiver: u32) -> Option<u32> {
-        match self.map.known(receiver) {
-            None if receiver < NOBODY => self.assign(receiver, None),
-            known => known,
-        }
+/// The lane of this thread for `receiver`; `None` when other receivers have all, which asks for one that they do
+/// not use, and for [`NOBODY`].
+#[inline]
+pub(crate) fn to(link: &Link, receiver: u32) -> Option<u32> {
+    match link.map.known(receiver) {
+        None if receiver < NOBODY => assign(link, receiver, None),
+        known => known,
     }
+}
 
-    /// A lane to claim a right to a port of `receiver` in, introduced by the process, or user, of this number: this thread's
-    /// lane, or any that leads there. A new lane is taken for few receivers of each introducer, so that enough stay
-    /// for this process: an introducer may name any port.
-    pub(crate) fn lane_to_claim(&self, receiver: u32, introducer: u64) -> Option<u32> {
-        match self.map.given(receiver) {
-            None if receiver < NOBODY => self.assign(receiver, Some(introducer)),
-            given => given,
-        }
+/// A lane to claim a right to a port of `receiver` in, introduced by the process, or user, of this number: this thread's
+/// lane, or any that leads there. A new lane is taken for few receivers of each introducer, so that enough stay
+/// for this process: an introducer may name any port.
+pub(crate) fn to_claim(link: &Link, receiver: u32, introducer: u64) -> Option<u32> {
+    match link.map.given(receiver) {
+        None if receiver < NOBODY => assign(link, receiver, Some(introducer)),
+        given => given,
     }
+}
 
-    /// A lane, and the receiver it leads to, for a claim on the word of this user, by which nothing is sent before it is answered:
-    /// so it may go to any receiver. Only where no lane leads anywhere, one is taken, of which a user has few.
-    pub(crate) fn lane_to_claim_on_word(&self, receiver: u32, user: u32) -> Option<(u32, u32)> {
-        if let Some(lane) = self.map.given(receiver) {
-            return Some((lane, receiver));
-        }
-        let any = (0..LANES).find_map(|lane| Some((lane, self.map.receiver_of(lane)?)));
-        any.or_else(|| {
-            // No process has such a number.
-            let of_user = 1 << 32 | u64::from(user);
-            Some((self.lane_to_claim(receiver, of_user)?, receiver))
-        })
+/// A lane, and the receiver it leads to, for a claim on the word of this user, by which nothing is sent before it is answered:
+/// so it may go to any receiver. Only where no lane leads anywhere, one is taken, of which a user has few.
+pub(crate) fn to_claim_on_word(link: &Link, receiver: u32, user: u32) -> Option<(u32, u32)> {
+    if let Some(lane) = link.map.given(receiver) {
+        return Some((lane, receiver));
     }
+    let any = (0..LANES).find_map(|lane| Some((lane, link.map.receiver_of(lane)?)));
+    any.or_else(|| {
+        // No process has such a number.
+        let of_user = 1 << 32 | u64::from(user);
+        Some((to_claim(link, receiver, of_user)?, receiver))
+    })
+}
 
-    /// As [`Self::lane`], or any that leads there: for a statement made once, in no order with others.
-    pub(crate) fn any_lane(&self, receiver: u32) -> Option<u32> {
-        self.map.given(receiver).or_else(|| self.lane(receiver))
+/// As [`Link::lane`], or any that leads there: for a statement made once, in no order with others.
+pub(crate) fn any(link: &Link, receiver: u32) -> Option<u32> {
+    link.map.given(receiver).or_else(|| to(link, receiver))
+}
+
+/// Takes a lane for `receiver`, for a claim because of this introducer, if there is one.
+#[cold]
+fn assign(link: &Link, receiver: u32, introducer: Option<u64>) -> Option<u32> {
+    let thread = thread();
+    let row = link.map.row(receiver);
+    let mut free = link.map.free();
+    // Relaxed throughout: entries change only under the lock.
+    let own = row[thread].load(Ordering::Relaxed);
+    if own != 0 {
+        return Some(u32::from(own) - 1);
     }
-
-    /// Takes a lane for `receiver`, for a claim because of this introducer, if there is one.
-    #[cold]
-    fn assign(&self, receiver: u32, introducer: Option<u64>) -> Option<u32> {
-        let thread = thread();
-        let row = self.map.row(receiver);
-        let mut free = self.map.free();
-        // Relaxed throughout: entries change only under the lock.
-        let own = row[thread].load(Ordering::Relaxed);
-        if own != 0 {
-            return Some(u32::from(own) - 1);
-        }
-        // Another thread may have got one since the look without the lock.
-        if introducer.is_some()
-            && let Some(lane) = self.map.given(receiver)
-        {
-            return Some(lane);
-        }
-        // The last quarter is for receivers that have no lane at all.
-        let shared = if thread == 0 { &row[..1] } else { &row[1..] };
-        let mut lanes = shared.iter().map(|entry| entry.load(Ordering::Relaxed));
-        let first = lanes.find(|lane| *lane != 0);
-        let reserve = if first.is_some() { LANES / 4 } else { 0 };
-        let left = LANES - free.used + free.back.count_ones();
-        let lane = match first {
-            None if introducer.is_some_and(|by| free.has_many_of(by)) => return None,
-            _ if left > reserve => {
-                let lane = match free.back.trailing_zeros() {
-                    u32::BITS => {
-                        let lane = free.used;
-                        free.used += 1;
-                        self.region.make(self.calls.lane(lane), LANE_HEAD_BYTES);
-                        lane
-                    }
-                    lane => lane,
-                };
-                free.back &= !(1 << lane);
-                free.parties[lane as usize] = party_of(receiver, thread);
-                free.introduced.extend(introducer.map(|by| (by, lane)));
-                self.lead(lane, receiver);
-                lane as u8 + 1
-            }
-            Some(first) => first,
-            None => {
-                (free.queue).ask(party_of(receiver, thread), clock::ticks_ns());
-                let ask = self.let_go(&mut free);
-                drop(free);
-                ask.inspect(|message| self.say(*message));
-                return None;
-            }
-        };
-        row[thread].store(lane, Ordering::Relaxed);
-        Some(u32::from(lane) - 1)
+    // Another thread may have got one since the look without the lock.
+    if introducer.is_some()
+        && let Some(lane) = link.map.given(receiver)
+    {
+        return Some(lane);
     }
-
-    /// Has a lane that leads nowhere lead to a receiver. Where it is.
-    fn lead(&self, lane: u32, receiver: u32) -> u32 {
-        let mut outgoing = self.lanes[lane as usize].lock();
-        outgoing.lead(receiver);
-        // Relaxed: before the first message that is posted under this lock, and its ring (E3).
-        let place = Place::of(self.calls, lane);
-        self.region
-            .store(place.receiver(), receiver + 1, Ordering::Relaxed);
-        outgoing.producer.position()
-    }
-
-    /// Keeper of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
-    /// waited longest.
-    pub(crate) fn hear_lane_back(&self, lane: u8) -> Result<(), Fault> {
-        let lane = u32::from(lane);
-        {
-            let mut free = self.map.free();
-            if lane >= LANES || free.leaving & 1 << lane == 0 {
-                return Err(Rule::LaneReceiver.broken());
-            }
-            free.introduced.retain(|(_, of)| *of != lane);
-            free.leaving &= !(1 << lane);
-            let now_ns = clock::ticks_ns();
-            match free.queue.next(now_ns) {
-                Some(party) => {
-                    let receiver = party % bell_layout::RECEIVERS;
-                    let position = self.lead(lane, receiver);
-                    free.given[lane as usize] = (position, now_ns);
-                    free.parties[lane as usize] = party;
-                    // One of the places of the threads that share it.
-                    let place = usize::from(party == receiver);
-                    // Relaxed: as in `assign`.
-                    self.map.row(receiver)[place].store(lane as u8 + 1, Ordering::Relaxed);
+    // The last quarter is for receivers that have no lane at all.
+    let shared = if thread == 0 { &row[..1] } else { &row[1..] };
+    let mut lanes = shared.iter().map(|entry| entry.load(Ordering::Relaxed));
+    let first = lanes.find(|lane| *lane != 0);
+    let reserve = if first.is_some() { LANES / 4 } else { 0 };
+    let left = LANES - free.used + free.back.count_ones();
+    let lane = match first {
+        None if introducer.is_some_and(|by| free.has_many_of(by)) => return None,
+        _ if left > reserve => {
+            let lane = match free.back.trailing_zeros() {
+                u32::BITS => {
+                    let lane = free.used;
+                    free.used += 1;
+                    link.region.make(link.calls.lane(lane), LANE_HEAD_BYTES);
+                    lane
                 }
-                None => free.back |= 1 << lane,
-            }
-            free.given_ns = now_ns;
+                lane => lane,
+            };
+            free.back &= !(1 << lane);
+            free.parties[lane as usize] = party_of(receiver, thread);
+            free.introduced.extend(introducer.map(|by| (by, lane)));
+            lead(link, lane, receiver);
+            lane as u8 + 1
         }
-        self.waiters.slot_freed.1.notify_all();
-        self.wake_for_room();
-        Ok(())
-    }
+        Some(first) => first,
+        None => {
+            (free.queue).ask(party_of(receiver, thread), clock::ticks_ns());
+            let ask = leaving::let_go(link, &mut free);
+            drop(free);
+            ask.inspect(|message| link.say(*message));
+            return None;
+        }
+    };
+    row[thread].store(lane, Ordering::Relaxed);
+    Some(u32::from(lane) - 1)
+}
 
-    /// A port at this receiver is known to be gone. When this returns no more messages for it come into any lane; the peer is
-    /// asked to take out those that have: its receiver may have another port already, from which no thread has received.
-    pub(crate) fn pass_over(&self, receiver: u32) {
-        let is_untaken = |lane: &OwnedLock<Outgoing, rank::Lane>| {
-            // The lock: a thread that posts after it looks up the port's present state.
-            let outgoing = lane.lock();
-            outgoing.leads_to == receiver && !outgoing.producer.is_taken(&self.region)
-        };
-        // All of them.
-        let is_asked = self.lanes.iter().filter(|lane| is_untaken(lane)).count() > 0;
-        let has_said = || self.has_unsaid(1, |message| message == ControlMessage::LaneWanted);
-        if is_asked && !self.is_down() && !has_said() {
-            self.say(ControlMessage::LaneWanted);
+/// Has a lane that leads nowhere lead to a receiver. Where it is.
+fn lead(link: &Link, lane: u32, receiver: u32) -> u32 {
+    let mut outgoing = link.lanes[lane as usize].lock();
+    outgoing.lead(receiver);
+    // Relaxed: before the first message that is posted under this lock, and its ring (E3).
+    let place = Place::of(link.calls, lane);
+    link.region
+        .store(place.receiver(), receiver + 1, Ordering::Relaxed);
+    outgoing.producer.position()
+}
+
+/// Keeper of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
+/// waited longest.
+pub(crate) fn hear_back(link: &Link, lane: u8) -> Result<(), Fault> {
+    let lane = u32::from(lane);
+    {
+        let mut free = link.map.free();
+        if lane >= LANES || free.leaving & 1 << lane == 0 {
+            return Err(Rule::LaneReceiver.broken());
         }
+        free.introduced.retain(|(_, of)| *of != lane);
+        free.leaving &= !(1 << lane);
+        let now_ns = clock::ticks_ns();
+        match free.queue.next(now_ns) {
+            Some(party) => {
+                let receiver = party % bell_layout::RECEIVERS;
+                let position = lead(link, lane, receiver);
+                free.given[lane as usize] = (position, now_ns);
+                free.parties[lane as usize] = party;
+                // One of the places of the threads that share it.
+                let place = usize::from(party == receiver);
+                // Relaxed: as in `assign`.
+                link.map.row(receiver)[place].store(lane as u8 + 1, Ordering::Relaxed);
+            }
+            None => free.back |= 1 << lane,
+        }
+        free.given_ns = now_ns;
+    }
+    link.waiters.slot_freed.1.notify_all();
+    tasks::wake_for_room(link);
+    Ok(())
+}
+
+/// A port at this receiver is known to be gone. When this returns no more messages for it come into any lane; the peer is
+/// asked to take out those that have: its receiver may have another port already, from which no thread has received.
+pub(crate) fn pass_over(link: &Link, receiver: u32) {
+    let is_untaken = |lane: &OwnedLock<Outgoing, rank::Lane>| {
+        // The lock: a thread that posts after it looks up the port's present state.
+        let outgoing = lane.lock();
+        outgoing.leads_to == receiver && !outgoing.producer.is_taken(&link.region)
+    };
+    // All of them.
+    let is_asked = link.lanes.iter().filter(|lane| is_untaken(lane)).count() > 0;
+    let has_said = || backlog::has_unsaid(link, 1, |message| message == ControlMessage::LaneWanted);
+    if is_asked && !link.is_down() && !has_said() {
+        link.say(ControlMessage::LaneWanted);
     }
 }
 

@@ -67,7 +67,7 @@ pub(crate) struct Ask {
 impl Ask {
     /// There is no way to the caller.
     pub(crate) fn refuse(&self) {
-        self.forwarder.refuse_path(self.number);
+        refuse_path(&self.forwarder, self.number);
     }
 }
 
@@ -125,28 +125,24 @@ impl Passing {
     }
 }
 
-impl Link {
-    /// The peer's messages are taken by no thread any more: its parties end.
-    pub(super) fn end_parties(&self) {
-        let dropped = self.parts.passing.lock().parties.drop_those(|_| true);
-        self.parts.passing.forgot_parties();
-        drop(dropped);
-    }
+/// The peer's messages are taken by no thread any more: its parties end.
+pub(super) fn end_parties(link: &Link) {
+    let dropped = link.parts.passing.lock().parties.drop_those(|_| true);
+    link.parts.passing.forgot_parties();
+    drop(dropped);
 }
 
-impl Link {
-    /// Forgets a party of the peer's.
-    pub(crate) fn forget_party(&self, number: u32) {
-        let dropped = self.parts.passing.lock().parties.dropped(number);
-        self.parts.passing.forgot_parties();
-        drop(dropped);
-    }
+/// Forgets a party of the peer's.
+pub(crate) fn forget_party(link: &Link, number: u32) {
+    let dropped = link.parts.passing.lock().parties.dropped(number);
+    link.parts.passing.forgot_parties();
+    drop(dropped);
+}
 
-    /// Replier: tells a forwarder that it gets no path by this number.
-    pub(crate) fn refuse_path(&self, number: u32) {
-        self.forget_party(number);
-        self.say(ControlMessage::PathRefused { number });
-    }
+/// Replier: tells a forwarder that it gets no path by this number.
+pub(crate) fn refuse_path(link: &Link, number: u32) {
+    forget_party(link, number);
+    link.say(ControlMessage::PathRefused { number });
 }
 
 /// A way that reply rights have gone from this thread: of a set of a link's, through another link.

@@ -122,72 +122,70 @@ impl Moved {
     }
 }
 
-impl Link {
-    /// A right of this process that stays where it is.
-    pub(crate) fn stays(&self, name: Handle) {
-        let mut redirects = self.rights.redirects.lock_to_add();
-        redirects.of.insert(name, Redirect::Stays);
-    }
+/// A right of this process that stays where it is.
+pub(crate) fn stays(link: &Link, name: Handle) {
+    let mut redirects = link.rights.redirects.lock_to_add();
+    redirects.of.insert(name, Redirect::Stays);
+}
 
-    /// The right that a right of this process has become since its port moved.
-    pub(crate) fn direct(&self, name: Handle) -> Option<Arc<Moved>> {
-        match self.rights.redirects.lock().of.get(&name)? {
-            Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
-            _ => None,
-        }
+/// The right that a right of this process has become since its port moved.
+pub(crate) fn direct(link: &Link, name: Handle) -> Option<Arc<Moved>> {
+    match link.rights.redirects.lock().of.get(&name)? {
+        Redirect::To(moved) if moved.direct.get().is_some() => Some(moved.clone()),
+        _ => None,
     }
+}
 
-    /// The peer has said that its `port` is gone: also calls end that were made there before it moved.
-    pub(crate) fn end_moved(&self, port: u32) {
-        if !self.rights.redirects.has_any() {
-            return;
-        }
-        if let Some((of, is_gone)) = self.rights.redirects.lock().gone.get(&receiver_of(port))
-            && *of == port
-        {
-            // Relaxed: under the lock.
-            is_gone.store(true, Ordering::Relaxed);
-            self.map.passes_no_more(receiver_of(port));
-        }
+/// The peer has said that its `port` is gone: also calls end that were made there before it moved.
+pub(crate) fn end_moved(link: &Link, port: u32) {
+    if !link.rights.redirects.has_any() {
+        return;
     }
-
-    /// Whether calls by this name, to a port that has moved, may be answered still although another port at that receiver
-    /// is gone.
-    #[cold]
-    pub(crate) fn outlives(&self, name: Handle) -> bool {
-        match self.rights.redirects.lock().of.get(&name) {
-            // Relaxed: under the lock.
-            Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
-            _ => false,
-        }
+    if let Some((of, is_gone)) = link.rights.redirects.lock().gone.get(&receiver_of(port))
+        && *of == port
+    {
+        // Relaxed: under the lock.
+        is_gone.store(true, Ordering::Relaxed);
+        link.map.passes_no_more(receiver_of(port));
     }
+}
 
-    /// Rights with these names were dropped or given back: nothing is kept for names without owners.
-    #[inline]
-    pub(crate) fn drop_moved(&self, names: impl Iterator<Item = Handle>) {
-        if self.rights.redirects.has_any() {
-            self.drop_redirects(names);
-        }
+/// Whether calls by this name, to a port that has moved, may be answered still although another port at that receiver
+/// is gone.
+#[cold]
+pub(crate) fn outlives(link: &Link, name: Handle) -> bool {
+    match link.rights.redirects.lock().of.get(&name) {
+        // Relaxed: under the lock.
+        Some(Redirect::To(moved)) => !moved.is_gone.load(Ordering::Relaxed),
+        _ => false,
     }
+}
 
-    #[cold]
-    fn drop_redirects(&self, names: impl Iterator<Item = Handle>) {
-        let mut redirects = self.rights.redirects.lock();
-        let is_over = |name: &Handle| self.imports().port_of(*name).is_none();
-        let mut over = Vec::new();
-        for name in names.filter(is_over) {
-            match redirects.of.remove(&name) {
-                // The right may be under way once more.
-                Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
-                    redirects.early.hear(name, moved);
-                }
-                redirect => over.extend(redirect),
+/// Rights with these names were dropped or given back: nothing is kept for names without owners.
+#[inline]
+pub(crate) fn drop_moved(link: &Link, names: impl Iterator<Item = Handle>) {
+    if link.rights.redirects.has_any() {
+        drop_redirects(link, names);
+    }
+}
+
+#[cold]
+fn drop_redirects(link: &Link, names: impl Iterator<Item = Handle>) {
+    let mut redirects = link.rights.redirects.lock();
+    let is_over = |name: &Handle| link.imports().port_of(*name).is_none();
+    let mut over = Vec::new();
+    for name in names.filter(is_over) {
+        match redirects.of.remove(&name) {
+            // The right may be under way once more.
+            Some(Redirect::To(moved)) if let Some(moved) = moved.unused() => {
+                redirects.early.hear(name, moved);
             }
+            redirect => over.extend(redirect),
         }
-        drop(redirects);
-        // Outside of the lock: a right of another self may be the last one there.
-        drop_all(over);
     }
+    drop(redirects);
+    // Outside of the lock: a right of another link may be the last one there.
+    drop_all(over);
 }
 
 /// Drops these and what becomes of no use by that, one after the other and not one within the other: others say how often

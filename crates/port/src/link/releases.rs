@@ -2,6 +2,9 @@
 
 use super::Link;
 use super::introductions::CLAIMS_STEP;
+use super::redirects;
+use super::spread;
+use super::usage;
 use crate::rank;
 use crate::users::Charge;
 use handfast_layout::control::released;
@@ -190,59 +193,59 @@ impl Link {
     pub(crate) fn releases(&self) -> MutexGuard<'_, Releases, rank::Releases> {
         self.rights.releases.lock()
     }
+}
 
-    /// A right of this process to this port of the peer is dropped; messages in these lanes have used it.
-    #[inline]
-    pub(crate) fn dropped(&self, handle: Handle, port: u32, lanes: u32) {
-        let is_new = match lanes {
-            0 => self.change_imports(|imports| imports.dropped(handle, &[])),
-            lanes => self.dropped_after(handle, receiver_of(port), lanes),
-        };
-        if is_new && !self.is_down() {
-            self.process.schedule(Timer::Releases);
-        }
-        self.drop_moved(core::iter::once(handle));
+/// A right of this process to this port of the peer is dropped; messages in these lanes have used it.
+#[inline]
+pub(crate) fn dropped(link: &Link, handle: Handle, port: u32, lanes: u32) {
+    let is_new = match lanes {
+        0 => usage::change_imports(link, |imports| imports.dropped(handle, &[])),
+        lanes => dropped_after(link, handle, receiver_of(port), lanes),
+    };
+    if is_new && !link.is_down() {
+        link.process.schedule(Timer::Releases);
     }
+    redirects::drop_moved(link, core::iter::once(handle));
+}
 
-    /// A message that names a right to a port of the peer has been written, or will not be.
-    pub(crate) fn has_written(&self, name: Handle) {
-        if self.imports().has_written(name) {
-            self.process.schedule(Timer::Releases);
-        }
+/// A message that names a right to a port of the peer has been written, or will not be.
+pub(crate) fn has_written(link: &Link, name: Handle) {
+    if link.imports().has_written(name) {
+        link.process.schedule(Timer::Releases);
     }
+}
 
-    /// Messages have used it, the last of them in these lanes.
-    #[cold]
-    fn dropped_after(&self, handle: Handle, receiver: u32, lanes: u32) -> bool {
-        let mut uses = Vec::new();
-        let mut left = lanes;
-        while left != 0 {
-            let lane = left.trailing_zeros();
-            left &= left - 1;
-            uses.extend(self.use_of(lane, receiver));
-        }
-        self.change_imports(|imports| imports.dropped(handle, &uses))
+/// Messages have used it, the last of them in these lanes.
+#[cold]
+fn dropped_after(link: &Link, handle: Handle, receiver: u32, lanes: u32) -> bool {
+    let mut uses = Vec::new();
+    let mut left = lanes;
+    while left != 0 {
+        let lane = left.trailing_zeros();
+        left &= left - 1;
+        uses.extend(use_of(link, lane, receiver));
     }
+    usage::change_imports(link, |imports| imports.dropped(handle, &uses))
+}
 
-    /// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
-    /// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
-    pub(crate) fn use_of(&self, lane: u32, receiver: u32) -> Option<Use> {
-        let outgoing = self.lanes[lane as usize].lock();
-        let position = outgoing.producer.position();
-        // A port that has a receiver for each CPU is sent to in lanes that lead to those.
-        if outgoing.leads_to == receiver || self.has_spread() {
-            let tail = position;
-            return Some(Use { lane, tail });
-        }
-        // A message further back than a lane holds has been taken.
-        let tail = outgoing.named;
-        (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
+/// The last message in a lane that may have used a right to a port at `receiver`: through the right, in a lane that leads
+/// there; beside its bytes, in one that leads elsewhere. A process that receives elsewhere may leave messages for ever.
+pub(crate) fn use_of(link: &Link, lane: u32, receiver: u32) -> Option<Use> {
+    let outgoing = link.lanes[lane as usize].lock();
+    let position = outgoing.producer.position();
+    // A port that has a receiver for each CPU is sent to in lanes that lead to those.
+    if outgoing.leads_to == receiver || spread::is_known(link) {
+        let tail = position;
+        return Some(Use { lane, tail });
     }
+    // A message further back than a lane holds has been taken.
+    let tail = outgoing.named;
+    (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
+}
 
-    /// As [`Self::use_of`], in all lanes.
-    pub(crate) fn uses_of(&self, receiver: u32) -> Vec<Use> {
-        (0..LANES)
-            .filter_map(|lane| self.use_of(lane, receiver))
-            .collect()
-    }
+/// As [`Link::use_of`], in all lanes.
+pub(crate) fn uses_of(link: &Link, receiver: u32) -> Vec<Use> {
+    (0..LANES)
+        .filter_map(|lane| use_of(link, lane, receiver))
+        .collect()
 }

@@ -4,6 +4,7 @@
 //! on wakes a few, and a thread that works for the peer's user the rest.
 
 use super::Link;
+use super::tasks;
 use super::tasks::Tasks;
 use crate::parked::Parked;
 use crate::rank;
@@ -36,7 +37,7 @@ impl Link {
     pub(crate) fn disturb(&self) {
         self.disturb_threads();
         // After the count of troubles: a task that is entered after this sees that.
-        self.wake_tasks();
+        tasks::wake(self);
     }
 
     /// As [`Self::disturb`], without the tasks: their wakers are the application's, and the calling thread may hold locks.
@@ -50,47 +51,47 @@ impl Link {
         if !self.waiters.parked.any() {
             return;
         }
-        if self.rouse_all(ROUSED_MAX) {
-            self.rouse_crowd();
+        if rouse_all(self, ROUSED_MAX) {
+            rouse_crowd(self);
         }
         crate::arrivals::rouse();
     }
+}
 
-    /// Wakes those that sleep on all words of ours, at most so many on each. Whether more may.
-    fn rouse_all(&self, count: u32) -> bool {
-        let replies = (0..REPLIES).map(|index| Slot::of(self.calls, index).wait());
-        let lanes = (0..LANES).map(|lane| Place::of(self.calls, lane).space());
-        let words = replies.chain(lanes).chain(self.returns().sleepers());
-        let has_more = |at: &usize| self.rouse(*at, count) == count;
-        words.filter(has_more).count() > 0
-    }
+/// Wakes those that sleep on all words of ours, at most so many on each. Whether more may.
+fn rouse_all(link: &Link, count: u32) -> bool {
+    let replies = (0..REPLIES).map(|index| Slot::of(link.calls, index).wait());
+    let lanes = (0..LANES).map(|lane| Place::of(link.calls, lane).space());
+    let words = replies.chain(lanes).chain(link.returns().sleepers());
+    let has_more = |at: &usize| rouse(link, *at, count) == count;
+    words.filter(has_more).count() > 0
+}
 
-    /// Wakes the sleepers on a word, at most so many, whatever the word says: the peer may have died after it took
-    /// the announcement away and before it woke the sleeper. Returns how many there were.
-    pub(super) fn rouse(&self, at: usize, count: u32) -> u32 {
-        // AcqRel: as in `word::taken`.
-        self.region.swap(at, word::AWAKE, Ordering::AcqRel);
-        self.region.wake(at, count)
-    }
+/// Wakes the sleepers on a word, at most so many, whatever the word says: the peer may have died after it took
+/// the announcement away and before it woke the sleeper. Returns how many there were.
+pub(super) fn rouse(link: &Link, at: usize, count: u32) -> u32 {
+    // AcqRel: as in `word::taken`.
+    link.region.swap(at, word::AWAKE, Ordering::AcqRel);
+    link.region.wake(at, count)
+}
 
-    /// More sleep on a word than threads of this process mostly do: they may be the peer's, and any number. A thread that works for the
-    /// peer's user wakes them all.
-    #[cold]
-    fn rouse_crowd(&self) {
-        // AcqRel: a thread that finds it set comes before the other's wake-ups.
-        if self.waiters.rouses.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let Some(link) = self.waiters.itself.get().and_then(Weak::upgrade) else {
-            return;
-        };
-        let users = self.users().clone();
-        users.expend(self.peer.uid, move || {
-            // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
-            link.waiters.rouses.store(false, Ordering::Release);
-            link.rouse_all(u32::MAX);
-        });
+/// More sleep on a word than threads of this process mostly do: they may be the peer's, and any number. A thread that works for the
+/// peer's user wakes them all.
+#[cold]
+fn rouse_crowd(this: &Link) {
+    // AcqRel: a thread that finds it set comes before the other's wake-ups.
+    if this.waiters.rouses.swap(true, Ordering::AcqRel) {
+        return;
     }
+    let Some(link) = this.waiters.itself.get().and_then(Weak::upgrade) else {
+        return;
+    };
+    let users = this.users().clone();
+    users.expend(this.peer.uid, move || {
+        // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
+        link.waiters.rouses.store(false, Ordering::Release);
+        rouse_all(&link, u32::MAX);
+    });
 }
 
 /// So many are woken on one word by a thread that has other things to do: as many as sleep there of this process, mostly.

@@ -65,49 +65,47 @@ fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
     Some(found)
 }
 
-impl Link {
-    fn spread_told(&self) -> MutexGuard<'_, Ports, rank::Spread> {
-        self.rights.spread.ports.lock()
-    }
+fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
+    link.rights.spread.ports.lock()
+}
 
-    /// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
-    /// one at its receiver takes its place.
-    ///
-    /// # Errors
-    /// The rule the peer broke.
-    pub(crate) fn hear_spread(&self, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
-        let rule = Rule::Spread;
-        let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
-        let mut told = self.spread_told();
-        if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
-            return match known[..] == entries[..] {
-                true => Ok(()),
-                false => Err(Fault { rule, offset: 0 }),
-            };
-        }
-        told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
-        told.push((port, entries.into()));
-        drop(told);
-        // Release: a thread that sees it finds the port.
-        self.rights.spread.has_any.store(true, Ordering::Release);
-        // Rights that have been used already look again.
-        self.disturb();
-        Ok(())
+/// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
+/// one at its receiver takes its place.
+///
+/// # Errors
+/// The rule the peer broke.
+pub(crate) fn hear(link: &Link, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
+    let rule = Rule::Spread;
+    let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
+    let mut told = spread_told(link);
+    if let Some((_, known)) = told.iter().find(|(known, _)| *known == port) {
+        return match known[..] == entries[..] {
+            true => Ok(()),
+            false => Err(Fault { rule, offset: 0 }),
+        };
     }
+    told.retain(|(known, _)| receiver_of(*known) != receiver_of(port));
+    told.push((port, entries.into()));
+    drop(told);
+    // Release: a thread that sees it finds the port.
+    link.rights.spread.has_any.store(true, Ordering::Release);
+    // Rights that have been used already look again.
+    link.disturb();
+    Ok(())
+}
 
-    /// Whether the peer has such ports. One load of a line that does not change.
-    #[inline]
-    pub(crate) fn has_spread(&self) -> bool {
-        // Acquire: pairs with the Release of `hear_spread`.
-        self.rights.spread.has_any.load(Ordering::Acquire)
-    }
+/// Whether the peer has such ports. One load of a line that does not change.
+#[inline]
+pub(crate) fn is_known(link: &Link) -> bool {
+    // Acquire: pairs with the Release of `hear_spread`.
+    link.rights.spread.has_any.load(Ordering::Acquire)
+}
 
-    /// The receivers of the peer's `port`, if it has one for each CPU.
-    pub(crate) fn spread_of(&self, port: u32) -> Option<Arc<[Entry]>> {
-        let told = self.spread_told();
-        let known = told.iter().find(|(known, _)| *known == port);
-        known.map(|(_, entries)| entries.clone())
-    }
+/// The receivers of the peer's `port`, if it has one for each CPU.
+pub(crate) fn of(link: &Link, port: u32) -> Option<Arc<[Entry]>> {
+    let told = spread_told(link);
+    let known = told.iter().find(|(known, _)| *known == port);
+    known.map(|(_, entries)| entries.clone())
 }
 
 #[cfg(test)]

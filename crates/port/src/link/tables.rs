@@ -68,17 +68,17 @@ impl Link {
     pub(crate) fn imports(&self) -> Guard<'_, Imports, rank::Imports> {
         self.rights.imports.lock()
     }
+}
 
-    /// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`](super::held::Held) is.
-    #[inline(always)]
-    pub(crate) fn arrive(&self, handle: Handle, port: u32) -> Result<(), Refused> {
-        let mut imports = self.imports();
-        let is_first = !imports.has_rights();
-        imports.arrive(handle, port)?;
-        if is_first {
-            // Under the lock, so before the last right is dropped.
-            self.life.usage.add();
-        }
-        Ok(())
+/// Adds a right to `port` of the peer, by this name: the first of all is a use of the link, as [`Held`](super::held::Held) is.
+#[inline(always)]
+pub(crate) fn arrive(link: &Link, handle: Handle, port: u32) -> Result<(), Refused> {
+    let mut imports = link.imports();
+    let is_first = !imports.has_rights();
+    imports.arrive(handle, port)?;
+    if is_first {
+        // Under the lock, so before the last right is dropped.
+        link.life.usage.add();
     }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The tasks that wait for something of a link: the reply to a call, room, the end of a caller's patience.
 
 use super::Link;
-use crate::guest::{Woken, wake};
+use crate::guest::{self, Woken};
 use crate::rank;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::task::Waker;
@@ -83,87 +83,85 @@ impl Tasks {
             }
             !(is_due && matches!(task.what, What::GivenUp(..)))
         });
-        woken.into_iter().map(Woken::Shared).for_each(wake);
+        woken.into_iter().map(Woken::Shared).for_each(guest::wake);
     }
 }
 
-impl Link {
-    /// Wakes all tasks that wait for something of the link that may end with it.
-    pub(crate) fn wake_tasks(&self) {
-        self.waiters.tasks.wake(|what| match what {
-            What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
-            What::Reply(..) | What::Room | What::Space(_) => true,
+/// Wakes all tasks that wait for something of the link that may end with it.
+pub(crate) fn wake(link: &Link) {
+    link.waiters.tasks.wake(|what| match what {
+        What::GivenUp(slot, generation) => is_given_up(link, *slot, *generation),
+        What::Reply(..) | What::Room | What::Space(_) => true,
+    });
+}
+
+/// Wakes the tasks for which the peer may have rung, and those whose announcement was taken by a late waker of what was
+/// waited for at the same word before (E15 late): they announce themselves again.
+pub(crate) fn wake_answered(link: &Link) {
+    let space = lanes_with_space(link);
+    // Relaxed: a waker that takes an announcement after this look rings after it, too.
+    let is_taken = |at| link.region.load(at, Ordering::Relaxed) == word::AWAKE;
+    link.waiters.tasks.wake(|what| match what {
+        What::GivenUp(slot, generation) => is_given_up(link, *slot, *generation),
+        What::Reply(slot, generation) => {
+            slot.is_answered(&link.region, *generation) || is_taken(slot.wait())
+        }
+        What::Space(lane) => {
+            space & 1 << lane != 0 || is_taken(Place::of(link.calls, *lane).space())
+        }
+        What::Room => false,
+    });
+}
+
+/// The lanes that tasks wait for, and where a message may find room, or a fault; a bit each.
+fn lanes_with_space(link: &Link) -> u32 {
+    let asked = link
+        .waiters
+        .tasks
+        .list()
+        .iter()
+        .fold(0, |asked, task| match task.what {
+            What::Space(lane) => asked | 1 << lane,
+            _ => asked,
         });
-    }
+    // Not under the lock of the list: a thread that has locked a lane may find a fault, and wakes all then.
+    let has_space = |lane: &u32| {
+        let mut outgoing = link.lanes[*lane as usize].lock();
+        outgoing.producer.has_room(&link.region, 0).unwrap_or(true)
+    };
+    let lanes = (0..LANES).filter(|lane| asked & 1 << lane != 0);
+    lanes
+        .filter(has_space)
+        .fold(0, |lanes, lane| lanes | 1 << lane)
+}
 
-    /// Wakes the tasks for which the peer may have rung, and those whose announcement was taken by a late waker of what was
-    /// waited for at the same word before (E15 late): they announce themselves again.
-    pub(crate) fn wake_answered(&self) {
-        let space = self.lanes_with_space();
-        // Relaxed: a waker that takes an announcement after this look rings after it, too.
-        let is_taken = |at| self.region.load(at, Ordering::Relaxed) == word::AWAKE;
-        self.waiters.tasks.wake(|what| match what {
-            What::GivenUp(slot, generation) => self.is_given_up(*slot, *generation),
-            What::Reply(slot, generation) => {
-                slot.is_answered(&self.region, *generation) || is_taken(slot.wait())
-            }
-            What::Space(lane) => {
-                space & 1 << lane != 0 || is_taken(Place::of(self.calls, *lane).space())
-            }
-            What::Room => false,
-        });
-    }
+/// Keeper: as [`Link::wake_answered`], and wakes those that wait for room.
+pub(crate) fn watch(link: &Link) {
+    wake_answered(link);
+    link.waiters
+        .tasks
+        .wake(|what| matches!(what, What::Room | What::Space(_)));
+}
 
-    /// The lanes that tasks wait for, and where a message may find room, or a fault; a bit each.
-    fn lanes_with_space(&self) -> u32 {
-        let asked = self
-            .waiters
-            .tasks
-            .list()
-            .iter()
-            .fold(0, |asked, task| match task.what {
-                What::Space(lane) => asked | 1 << lane,
-                _ => asked,
-            });
-        // Not under the lock of the list: a thread that has locked a lane may find a fault, and wakes all then.
-        let has_space = |lane: &u32| {
-            let mut outgoing = self.lanes[*lane as usize].lock();
-            outgoing.producer.has_room(&self.region, 0).unwrap_or(true)
-        };
-        let lanes = (0..LANES).filter(|lane| asked & 1 << lane != 0);
-        lanes
-            .filter(has_space)
-            .fold(0, |lanes, lane| lanes | 1 << lane)
-    }
+/// Whether tasks wait for room: a thread that makes some by taking an answer wakes no task.
+pub(crate) fn has_tasks_for_room(link: &Link) -> bool {
+    let list = link.waiters.tasks.list();
+    list.iter().any(|task| task.what == What::Room)
+}
 
-    /// Keeper: as [`Self::wake_answered`], and wakes those that wait for room.
-    pub(crate) fn watch_tasks(&self) {
-        self.wake_answered();
-        self.waiters
-            .tasks
-            .wake(|what| matches!(what, What::Room | What::Space(_)));
-    }
+/// Wakes the tasks that have waited longest for room, as a call has ended.
+pub(crate) fn wake_for_room(link: &Link) {
+    let list = link.waiters.tasks.list();
+    let waiting = list.iter().filter(|task| task.what == What::Room);
+    let waiting = waiting.take(WOKEN_FOR_ROOM);
+    let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
+    drop(list);
+    woken.into_iter().map(Woken::Shared).for_each(guest::wake);
+}
 
-    /// Whether tasks wait for room: a thread that makes some by taking an answer wakes no task.
-    pub(crate) fn has_tasks_for_room(&self) -> bool {
-        let list = self.waiters.tasks.list();
-        list.iter().any(|task| task.what == What::Room)
-    }
-
-    /// Wakes the tasks that have waited longest for room, as a call has ended.
-    pub(crate) fn wake_for_room(&self) {
-        let list = self.waiters.tasks.list();
-        let waiting = list.iter().filter(|task| task.what == What::Room);
-        let waiting = waiting.take(WOKEN_FOR_ROOM);
-        let woken: Vec<_> = waiting.map(|task| task.waker.clone()).collect();
-        drop(list);
-        woken.into_iter().map(Woken::Shared).for_each(wake);
-    }
-
-    /// Whether the waiter in `slot`, on the peer's side, is known not to wait any more.
-    pub(crate) fn is_given_up(&self, slot: Slot, generation: u32) -> bool {
-        self.is_over() || slot.is_cancelled(&self.region, generation)
-    }
+/// Whether the waiter in `slot`, on the peer's side, is known not to wait any more.
+pub(crate) fn is_given_up(link: &Link, slot: Slot, generation: u32) -> bool {
+    link.is_over() || slot.is_cancelled(&link.region, generation)
 }
 
 /// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be

@@ -141,47 +141,45 @@ impl Usage {
     }
 }
 
-impl Link {
-    /// A use of the link has ended.
-    pub(crate) fn release_use(&self) {
-        if !self.life.usage.release() {
-            return;
-        }
-        #[cfg(test)]
-        tests::between();
-        if !self.is_loop() && self.life.usage.turn((state::ASKED, state::USED)) {
-            return self.say(ControlMessage::Free);
-        }
-        if !self.life.usage.is_granted() {
-            self.is_gone();
-        }
+/// A use of the link has ended.
+pub(crate) fn release_use(link: &Link) {
+    if !link.life.usage.release() {
+        return;
     }
+    #[cfg(test)]
+    tests::between();
+    if !link.is_loop() && link.life.usage.turn((state::ASKED, state::USED)) {
+        return link.say(ControlMessage::Free);
+    }
+    if !link.life.usage.is_granted() {
+        is_gone(link);
+    }
+}
 
-    /// Has the keeper see to a link whose last use has ended.
-    pub(crate) fn is_gone(&self) {
-        self.life.usage.set_unused_ns(clock::ticks_ns());
-        if self.life.usage.turn((state::USED, state::GONE)) {
-            self.process.schedule(Timer::UnusedLinks);
-        }
+/// Has the keeper see to a link whose last use has ended.
+pub(crate) fn is_gone(link: &Link) {
+    link.life.usage.set_unused_ns(clock::ticks_ns());
+    if link.life.usage.turn((state::USED, state::GONE)) {
+        link.process.schedule(Timer::UnusedLinks);
     }
+}
 
-    /// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`](super::held::Held) is.
-    #[inline(always)]
-    pub(crate) fn change_imports<T>(&self, change: impl FnOnce(&mut Imports) -> T) -> T {
-        let mut imports = self.imports();
-        let had = imports.has_rights();
-        let changed = change(&mut imports);
-        let has = imports.has_rights();
-        if has && !had {
-            // Under the lock, so before the last right is dropped.
-            self.life.usage.add();
-        }
-        drop(imports);
-        if had && !has {
-            self.release_use();
-        }
-        changed
+/// Changes the rights that we have; the first one and the last one are a use of the link, as [`Held`](super::held::Held) is.
+#[inline(always)]
+pub(crate) fn change_imports<T>(link: &Link, change: impl FnOnce(&mut Imports) -> T) -> T {
+    let mut imports = link.imports();
+    let had = imports.has_rights();
+    let changed = change(&mut imports);
+    let has = imports.has_rights();
+    if has && !had {
+        // Under the lock, so before the last right is dropped.
+        link.life.usage.add();
     }
+    drop(imports);
+    if had && !has {
+        release_use(link);
+    }
+    changed
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Wake-ups of single threads of the peer, after something was published for them.
 
 use super::Link;
+use super::backlog;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, NOBODY};
@@ -11,7 +12,7 @@ use handfast_wait::word;
 #[cold]
 pub(crate) fn wake_producer(link: &Link, place: Place) {
     if arm::wake_producer(&link.region, place) {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
+        backlog::tell(link, ControlMessage::Ring { receiver: NOBODY });
     }
 }
 
@@ -26,7 +27,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
     };
     handfast_channel::stamp(&link.region, slot.stamp());
     if how == word::DESCRIPTOR {
-        link.tell(ControlMessage::Ring { receiver: NOBODY });
+        backlog::tell(link, ControlMessage::Ring { receiver: NOBODY });
     } else {
         // Wakes the caller, and no other sleeper on a word of the peer's.
         link.region.wake(slot.wait(), SLEEPERS_MAX);

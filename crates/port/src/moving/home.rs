@@ -9,6 +9,7 @@ use crate::introduce::provide;
 use crate::introduce::{OF_MOVED, Provided, mint};
 use crate::link::Link;
 use crate::link::introductions::Named;
+use crate::link::lanes;
 use crate::links;
 use crate::options::Waiting;
 use crate::polling;
@@ -234,7 +235,7 @@ impl Home {
         while to.failure().is_none() {
             let words = (to.handle(), 0, 0);
             let said = LaneControl::Told { number };
-            let lane = to.link().lane(to.receiver());
+            let lane = lanes::to(to.link(), to.receiver());
             let said_in = |lane: &u32| {
                 let at = (*lane, to.receiver());
                 provide::say_in_lane(to.link(), at, words, said, || true).is_some()
@@ -274,7 +275,7 @@ impl Home {
                 return None;
             }
             let link = self.to.link();
-            if link.lane(self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
+            if lanes::to(link, self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
                 crate::guest::tell!(
                     warn,
                     "no lane to where a port has moved: its senders lose it"

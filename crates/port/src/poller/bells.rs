@@ -5,6 +5,7 @@ use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Group;
 use crate::link::hearing::Hearing;
+use crate::link::incoming;
 use crate::link::untouched;
 use core::sync::atomic::Ordering;
 use handfast_channel::{arm, bell};
@@ -321,7 +322,7 @@ impl Poller {
             link.poison(untouched(link.calls.other().lane(index)));
             return None;
         }
-        if !link.leads_to(index, self.receiver) {
+        if !incoming::leads_to(link, index, self.receiver) {
             return None;
         }
         if !self.owns(link, index) {

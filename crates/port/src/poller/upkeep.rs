@@ -5,6 +5,7 @@ use super::through::beside;
 use super::{Lane, Poller, wake_for_room};
 use crate::link::Link;
 use crate::link::group;
+use crate::link::incoming;
 use crate::link::introductions::Named;
 use crate::link::wake::wake_caller;
 use crate::request::Request;
@@ -424,7 +425,7 @@ impl Poller {
             self.hear_link(&heard);
         }
         let Some(key) = self.known_key(link, index) else {
-            return link.disown(index);
+            return incoming::disown(link, index);
         };
         if self.lanes[key].as_mut().is_some_and(|lane| !lane.arm()) {
             let rule = Rule::LaneReceiver;
@@ -445,7 +446,7 @@ impl Poller {
             }
             link.return_consumer(index, lane.consumer);
         }
-        link.disown(index)
+        incoming::disown(link, index)
     }
 
     /// The port has moved: messages received from now on are passed on, and have not arrived by being received.

@@ -68,7 +68,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     socket::set_nonblocking(&peer, true).unwrap();
     let _right = right(&process, &old, NAME);
     // To another port there, with the right in it.
-    let other = old.lane(1).unwrap();
+    let other = lanes::to(&old, 1).unwrap();
     let said = LaneControl::Told { number: 0 };
     let words = (NAME, passed_word(0, 0), 0);
     provide::say_in_lane(&old, (other, 1), words, said, || true).unwrap();
@@ -80,7 +80,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
         let head = Place::of(old.calls, lane).head();
         old.region.store(head, tail, Ordering::Release);
     };
-    consume(old.lane(receiver_of(PORT)).unwrap());
+    consume(lanes::to(&old, receiver_of(PORT)).unwrap());
     assert!(give_back::give_back(&old, &process) && !hears_of_release(&peer));
     consume(other);
     assert!(give_back::give_back(&old, &process) && hears_of_release(&peer));
@@ -95,12 +95,12 @@ fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     links::list(&process).push(Some(old.clone()));
     let _right = right(&process, &old, NAME);
     // So that there is a lane, in which the mark comes.
-    old.lane(receiver_of(PORT)).unwrap();
+    lanes::to(&old, receiver_of(PORT)).unwrap();
     let moved = Moved::new((new.identity(), PORT), 1);
     old.rights.redirects.lock().insert((NAME, PORT), moved);
     assert!(switch(&process, (&old, NAME), &new) == Switched::Done);
     let consume = || {
-        let lane = old.lane(receiver_of(PORT)).unwrap();
+        let lane = lanes::to(&old, receiver_of(PORT)).unwrap();
         let tail = old.lanes[lane as usize].lock().producer.position();
         let head = Place::of(old.calls, lane).head();
         old.region.store(head, tail, Ordering::Release);
@@ -120,7 +120,7 @@ fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
     let (_, new, _new_peer) = link();
     socket::set_nonblocking(&peer, true).unwrap();
     let _right = right(&process, &old, NAME);
-    let lane = old.lane(1).unwrap();
+    let lane = lanes::to(&old, 1).unwrap();
     old.map.use_up();
     let moved = Moved::new((new.identity(), PORT), 1);
     old.rights.redirects.lock().insert((NAME, PORT), moved);
@@ -128,20 +128,20 @@ fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
     let position = |link: &Link, lane: u32| link.lanes[lane as usize].lock().producer.position();
     let switches = || switch(&process, (&old, NAME), &new);
     assert!(switches() == Switched::Full);
-    old.hear_lane_back(lane as u8).unwrap();
+    lanes::hear_back(&old, lane as u8).unwrap();
     old.map.keep_no_longer();
     // The lane is let go of at the last moment.
     let asks = {
         let old = old.clone();
-        move || assert_eq!(old.lane(1), None)
+        move || assert_eq!(lanes::to(&old, 1), None)
     };
     lanes::tests::BETWEEN.set(Some(Box::new(asks)));
     assert!(switches() == Switched::Full);
     assert_eq!(new.map.known(receiver), None, "nothing was claimed");
-    old.hear_lane_back(lane as u8).unwrap();
+    lanes::hear_back(&old, lane as u8).unwrap();
     old.map.keep_no_longer();
-    assert_eq!(old.lane(receiver), None);
-    old.hear_lane_back(lane as u8).unwrap();
+    assert_eq!(lanes::to(&old, receiver), None);
+    lanes::hear_back(&old, lane as u8).unwrap();
     assert!(switches() == Switched::Done);
     assert_eq!(position(&old, lane), 1, "the mark");
     let claimed = new.map.known(receiver).unwrap();
@@ -156,7 +156,7 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
     let last = right(&process, &old, NAME);
     let moved = Moved::new((new.identity(), PORT), 1);
     old.rights.redirects.lock().insert((NAME, PORT), moved);
-    let lane = old.lane(receiver_of(PORT)).unwrap();
+    let lane = lanes::to(&old, receiver_of(PORT)).unwrap();
     std::thread::scope(|scope| {
         // Where the mark is to go.
         let held = old.lanes[lane as usize].lock();

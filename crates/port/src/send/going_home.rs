@@ -2,6 +2,7 @@
 
 use super::{Origin, SendRight};
 use crate::link::Link;
+use crate::link::introductions;
 use crate::process::Process;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::hello::Process as Name;
@@ -63,7 +64,7 @@ impl Drop for GoingHome {
         let is_own = self.process.epoch == handfast_sys::process::fork_epoch();
         if is_own && !*self.is_told.get_mut() {
             let introducer = &self.introducer;
-            introducer.decline(self.exporter, self.number);
+            introductions::decline(introducer, self.exporter, self.number);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Origin, SendRight};
 use crate::link::Link;
+use crate::link::releases;
 use core::sync::atomic::Ordering;
 use handfast_sys::deadline;
 use std::sync::Arc;
@@ -55,7 +56,7 @@ impl Drop for SendRight {
         }
         // Relaxed: threads that used it have let go of it.
         let lanes = self.used.load(Ordering::Relaxed);
-        self.link.dropped(self.handle, self.port, lanes);
+        releases::dropped(&self.link, self.handle, self.port, lanes);
     }
 }
 

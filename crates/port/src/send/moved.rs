@@ -2,7 +2,9 @@
 
 use super::{Origin, SendRight};
 use crate::error::{Gone, SendError};
+use crate::link::redirects;
 use crate::link::redirects::Moved;
+use crate::link::revoked;
 use crate::options::Waiting;
 use crate::port::NewHome;
 use crate::port::own::OwnRight;
@@ -114,7 +116,7 @@ impl SendRight {
         if let Some(moved) = self.known_moved() {
             return moved.as_deref();
         }
-        let moved = self.link.direct(self.handle)?;
+        let moved = redirects::direct(&self.link, self.handle)?;
         let direct = direct(&moved)?.clone();
         direct.wait_by(self.waiting());
         let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
@@ -124,7 +126,7 @@ impl SendRight {
     /// The right stays where it is when its port moves.
     pub(crate) fn pin(&self) {
         let _ = self.aside().moved.set(None);
-        self.link.stays(self.handle);
+        redirects::stays(&self.link, self.handle);
     }
 
     pub(crate) const fn port(&self) -> u32 {
@@ -137,7 +139,7 @@ impl SendRight {
 
     /// Whether it is known to be revoked.
     pub(crate) fn is_revoked(&self) -> bool {
-        self.link().is_revoked(self.handle())
+        revoked::is_revoked(self.link(), self.handle())
     }
 
     pub(crate) fn is_down(&self) -> bool {
@@ -161,7 +163,7 @@ impl SendRight {
     pub(crate) fn failure_of_calls(&self) -> Option<SendError> {
         let failure = self.failure()?;
         let is_elsewhere =
-            failure == SendError::Gone(Gone::Port) && self.link.outlives(self.handle);
+            failure == SendError::Gone(Gone::Port) && redirects::outlives(&self.link, self.handle);
         (!is_elsewhere).then_some(failure)
     }
 

@@ -3,6 +3,7 @@
 use super::SendRight;
 use crate::error::{Exhausted, SendError};
 use crate::link::Link;
+use crate::link::tasks;
 use crate::options::Waiting;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -100,7 +101,7 @@ impl SendRight {
             arm::leave_space(&link.region, LanePlace::of(link.calls, lane), others);
         }
         // A task may have announced in the same word before this thread did.
-        link.wake_answered();
+        tasks::wake_answered(link);
         match ended {
             Ended::Ready => Ok(()),
             Ended::TimedOut => Err(SendError::TimedOut),

@@ -4,7 +4,10 @@
 //! taken there.
 
 use super::{Origin, SendRight};
+use crate::link::lanes;
+use crate::link::lanes::sent;
 use crate::link::lanes::{NOBODY, Sent};
+use crate::link::spread;
 use crate::link::spread::Entry;
 use crate::options::Options;
 use crate::slots::Ticket;
@@ -87,7 +90,7 @@ impl SendRight {
     /// This right, or the one for the CPU that this thread runs on.
     #[inline]
     pub(super) fn here(&self) -> &Self {
-        if !self.link.has_spread() {
+        if !spread::is_known(&self.link) {
             return self;
         }
         self.look_here()
@@ -142,7 +145,7 @@ impl SendRight {
 
     /// Notes the item this thread has sent, just after [`Self::here`] has chosen the place.
     pub(crate) fn sent(&self, kind: Kind, ticket: Ticket) {
-        if !self.link.has_spread() {
+        if !spread::is_known(&self.link) {
             return;
         }
         let sent = match kind {
@@ -171,7 +174,7 @@ impl SendRight {
         if !matches!(self.origin, Origin::Exporter | Origin::Claimed(_)) {
             return None;
         }
-        let entries = self.link.spread_of(self.port)?;
+        let entries = spread::of(&self.link, self.port)?;
         let make = || Some(Box::new(Spread::new(&entries, |entry| self.on(entry))));
         let spread = self.aside().spread.get_or_init(make);
         // Relaxed: a number. A thread that reads the old one posts to the port's own receiver once more.
@@ -200,9 +203,9 @@ impl SendRight {
     fn turn(&self, spread: &Spread, (from, sent): (u8, Sent), wanted: u8) -> u8 {
         let receiver = |place| spread.right(place).unwrap_or(self).receiver;
         let lane = self.link.map.known(receiver(from));
-        let is_taken = lane.is_none_or(|lane| self.link.is_taken(lane, sent));
+        let is_taken = lane.is_none_or(|lane| sent::is_taken(&self.link, lane, sent));
         // All lanes may be other receivers'.
-        match is_taken.then(|| self.link.lane(receiver(wanted))) {
+        match is_taken.then(|| lanes::to(&self.link, receiver(wanted))) {
             None => from,
             Some(None) => 0,
             Some(Some(_)) => wanted,

@@ -2,6 +2,7 @@
 
 use super::SendRight;
 use crate::link::Link;
+use crate::link::introductions;
 use crate::options::Options;
 use crate::process::Process;
 use crate::rank;
@@ -132,7 +133,7 @@ impl Upgrade {
     pub(crate) fn decline(&self) {
         // Relaxed: once, by whichever thread.
         if !self.is_declined.swap(true, Ordering::Relaxed) {
-            self.introducer.decline(self.exporter, self.number);
+            introductions::decline(&self.introducer, self.exporter, self.number);
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::again;
 use crate::give_back;
 use crate::lending;
+use crate::link::doorbell;
 use crate::options::Waiting;
 use crate::port::notice;
 use crate::port::own::OwnRight;
@@ -59,7 +60,7 @@ impl SendRight {
             }
             _ => return None,
         };
-        let woke_peer = right.link().ring(lane, right.receiver());
+        let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
         match given {
             Right::Send(sent) => sent.used_at(right.link(), Some(lane)),
             Right::Block(_) => {

@@ -7,6 +7,7 @@ use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::SendError;
 use crate::giving_up::Watch;
+use crate::link::doorbell;
 use crate::link::passing::Known;
 use crate::message::{Buffer, Message};
 use crate::options::Waiting;
@@ -192,7 +193,7 @@ impl SendRight {
             Some(posted) => (self, posted),
             None => self.post(Body::One(bytes), Kind::Call, waiting)?,
         };
-        let woke_peer = right.link().ring(lane, right.receiver());
+        let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
         if bytes.len() > INLINE_BYTES {
             // The peer is at work now.
             right.fetch_next(lane, bytes.len(), false);
@@ -208,7 +209,7 @@ impl SendRight {
             Some(posted) => (self, posted),
             None => self.post(Body::One(bytes), Kind::Message, waiting)?,
         };
-        right.link().ring(lane, right.receiver());
+        doorbell::ring(right.link(), lane, right.receiver());
         Ok(())
     }
 
@@ -252,7 +253,7 @@ impl SendRight {
         posted.ok()?;
         // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
         reply.move_on(known.path);
-        let woke_peer = self.link().ring(lane, self.receiver());
+        let woke_peer = doorbell::ring(self.link(), lane, self.receiver());
         reply.wake(known.path);
         if bytes.len() > INLINE_BYTES {
             self.fetch_next(lane, bytes.len(), true);

@@ -4,7 +4,10 @@ use crate::body::Body;
 use crate::describe::{Described, Load};
 use crate::error::{Misuse, RightError, SendError};
 use crate::link::Outgoing;
+use crate::link::doorbell;
+use crate::link::lanes;
 use crate::link::lanes::Way;
+use crate::link::lanes::leaving;
 use crate::link::long::{self, Use};
 use crate::options::Waiting;
 use crate::send::{Blocked, LaneWait, Origin, Posted, SendRight};
@@ -74,7 +77,7 @@ impl SendRight {
         let (right, (ticket, lane, trouble)) =
             self.best().post_with(bytes_and_kind, with, waiting)?;
         right.sent(bytes_and_kind.1, ticket);
-        let woke_peer = right.link().ring(lane, right.receiver());
+        let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
         described.sent((right.process(), right.link()), load, Some(lane));
         Ok((right, (ticket, trouble, woke_peer)))
     }
@@ -112,9 +115,7 @@ impl SendRight {
                 // Since the look: it is another's, or others wait for it.
                 drop(outgoing);
                 described.take_back(self.link());
-                way = self
-                    .link()
-                    .give_way((lane, self.receiver()), &mut paused_ns);
+                way = leaving::give_way(self.link(), (lane, self.receiver()), &mut paused_ns);
                 if way == Way::Waits {
                     self.wait_for_slot(waiting)?;
                 }
@@ -164,7 +165,7 @@ impl SendRight {
             return self.wait_for_slot(waiting).map(|()| None);
         }
         self.posts_at_once();
-        match self.link().lane(self.receiver()) {
+        match lanes::to(self.link(), self.receiver()) {
             None => wait.wait(self, waiting).map(|()| None),
             lane => Ok(lane),
         }

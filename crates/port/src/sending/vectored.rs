@@ -3,6 +3,7 @@
 use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::{ReplyError, SendError};
+use crate::link::doorbell;
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::reply_right::ReplyRight;
@@ -45,7 +46,7 @@ impl SendRight {
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         shielded(|waiting, _| {
             let (right, (_, lane, _)) = self.post(Body::of(pieces), Kind::Message, waiting)?;
-            right.link().ring(lane, right.receiver());
+            doorbell::ring(right.link(), lane, right.receiver());
             Ok(())
         })
     }
@@ -62,7 +63,7 @@ impl SendRight {
         }
         shielded(|waiting, deadline_ns| {
             let (right, (ticket, lane, trouble)) = self.post(body, Kind::Call, waiting)?;
-            let woke_peer = right.link().ring(lane, right.receiver());
+            let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
             let call = Call::of(right, CallState::new(ticket, trouble, woke_peer));
             call.message_by(deadline_ns)
         })

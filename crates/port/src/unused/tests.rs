@@ -26,7 +26,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     let (last, found) = (Held::new(&link), Arc::new(OnceLock::new()));
     let (other, place) = (process.clone(), found.clone());
     let serial = link.serial;
-    crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
+    usage::tests::BETWEEN.set(Some(Box::new(move || {
         let held = links::hold_link(&other, |link| link.serial == serial);
         assert!(place.set(held).is_ok());
     })));
@@ -48,7 +48,7 @@ fn a_link_through_which_something_was_granted_is_not_left() {
     links::list(&process).push(Some(link.clone()));
     let last = Held::new(&link);
     let granting = link.clone();
-    crate::link::usage::tests::BETWEEN.set(Some(Box::new(move || {
+    usage::tests::BETWEEN.set(Some(Box::new(move || {
         granting.life.usage.grant();
     })));
     drop(last);

@@ -47,13 +47,13 @@ fn nothing_is_sent_before_the_welcome() {
     let (process, link, peer) = link_as(handfast_sys::process::uid(), Side::Acceptor);
     socket::set_nonblocking(&peer, true).unwrap();
     let ring = ControlMessage::Ring { receiver: 0 };
-    link.tell(ring);
+    tell(&link, ring);
     let (count, first) = (1, 0);
     let descriptors = ControlMessage::Descriptors(Descriptors { count, first });
     let fds = [handfast_sys::AsFd::as_fd(&peer)];
-    assert_eq!(link.send_with(descriptors, &fds), Err(Errno::AGAIN));
+    assert_eq!(send_with(&link, descriptors, &fds), Err(Errno::AGAIN));
     assert_eq!(next(&peer), None);
-    assert_eq!(link.welcome(), Ok(true));
+    assert_eq!(welcome(&link), Ok(true));
     for said in [ControlMessage::Sealed, ring] {
         assert_eq!(next(&peer).as_deref(), Some(&*said.encode()));
     }

@@ -4,6 +4,7 @@ use crate::again;
 use crate::again::key_of;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
+use crate::link;
 use crate::link::hearing::Hearing;
 use crate::link_end;
 use crate::polling;
@@ -42,7 +43,7 @@ fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
         link.imports().arrive(name, port).unwrap();
         SendRight::of_handle(&process, link.clone(), port, name, process.defaults.waiting)
     });
-    let lane = link.lane(0).unwrap();
+    let lane = to(&link, 0).unwrap();
     link.map.use_up();
     (process, link, lane, rights, peer)
 }
@@ -50,21 +51,21 @@ fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
 #[test]
 fn lanes_go_to_receivers_in_the_order_in_which_they_were_asked_for() {
     let (process, link, lane, rights, _peer) = one_lane();
-    assert_eq!((link.lane(1), link.lane(2)), (None, None));
-    link.hear_lane_back(lane as u8).unwrap();
-    assert_eq!((link.lane(2), link.lane(1)), (None, Some(lane)));
+    assert_eq!((to(&link, 1), to(&link, 2)), (None, None));
+    hear_back(&link, lane as u8).unwrap();
+    assert_eq!((to(&link, 2), to(&link, 1)), (None, Some(lane)));
     assert!(!link.is_leaving(lane), "it has not been used yet");
     rights[1].try_send(b"").unwrap();
     take_all(&link, lane);
     // A thread that has waited longer may not have run since.
     link.map.waits(1);
-    assert_eq!(link.lane(2), None);
+    assert_eq!(to(&link, 2), None);
     assert!(!link.is_leaving(lane));
     link.map.waits_no_more(1);
-    assert_eq!((link.lane(2), link.lane(0)), (None, None));
+    assert_eq!((to(&link, 2), to(&link, 0)), (None, None));
     assert!(link.is_leaving(lane));
-    link.hear_lane_back(lane as u8).unwrap();
-    assert_eq!((link.lane(0), link.lane(2)), (None, Some(lane)));
+    hear_back(&link, lane as u8).unwrap();
+    assert_eq!((to(&link, 0), to(&link, 2)), (None, Some(lane)));
     link_end::end_link(&process, &link);
 }
 
@@ -81,11 +82,11 @@ fn threads_that_are_apart_share_lanes_with_no_others() {
         });
     };
     // There is one to that receiver; it is the others'.
-    apart(&|| assert_eq!(link.lane(0), None));
-    link.hear_lane_back(lane as u8).unwrap();
-    assert_eq!(link.lane(0), None);
-    apart(&|| assert_eq!(link.lane(0), Some(lane)));
-    apart(&|| assert_eq!(link.lane(0), Some(lane), "of the same kind"));
+    apart(&|| assert_eq!(to(&link, 0), None));
+    hear_back(&link, lane as u8).unwrap();
+    assert_eq!(to(&link, 0), None);
+    apart(&|| assert_eq!(to(&link, 0), Some(lane)));
+    apart(&|| assert_eq!(to(&link, 0), Some(lane), "of the same kind"));
     link_end::end_link(&process, &link);
 }
 
@@ -102,7 +103,7 @@ fn who_posts_to_a_lane_that_others_wait_for_gives_it_away_when_nothing_is_under_
     take_all(&link, lane);
     assert_eq!(rights[0].try_send(b""), Err(SendError::Full));
     assert_eq!((link.position(lane), link.is_leaving(lane)), (2, true));
-    link.hear_lane_back(lane as u8).unwrap();
+    hear_back(&link, lane as u8).unwrap();
     rights[1].try_send(b"").unwrap();
     assert_eq!(link.position(lane), 3);
     link_end::end_link(&process, &link);
@@ -134,17 +135,17 @@ fn what_is_posted_goes_to_whom_the_lane_leads_to_when_it_is_locked() {
     let becomes_another = {
         let link = link.clone();
         move || {
-            assert!(link.lane(1).is_none());
-            link.hear_lane_back(lane as u8).unwrap();
-            assert_eq!(link.lane(1), Some(lane));
+            assert!(to(&link, 1).is_none());
+            hear_back(&link, lane as u8).unwrap();
+            assert_eq!(to(&link, 1), Some(lane));
         }
     };
     BETWEEN.set(Some(Box::new(becomes_another)));
     // There is no other lane for it, and this one is kept for the party that has waited for it.
     assert!(rights[0].try_send(b"").is_err());
     assert_eq!(link.position(lane), 1);
-    assert!(link.hear_lane_back(lane as u8).is_err(), "twice");
-    assert!(link.hear_lane_back(LANES as u8).is_err());
+    assert!(hear_back(&link, lane as u8).is_err(), "twice");
+    assert!(hear_back(&link, LANES as u8).is_err());
     link_end::end_link(&process, &link);
 }
 
@@ -180,14 +181,14 @@ fn a_lane_by_which_a_message_is_passed_on_goes_and_that_it_is_on_its_way_is_reme
     };
     let (once, again) = (How::Provide { keep: false }, How::Again(7));
     let goes_to = |receiver: u32| {
-        assert_eq!(link.lane(receiver), None);
-        link.hear_lane_back(lane as u8).unwrap();
+        assert_eq!(to(&link, receiver), None);
+        hear_back(&link, lane as u8).unwrap();
         link.map.keep_no_longer();
     };
     let key = key_of(&rights[0]);
     assert_eq!(gives(), once);
-    link.again().told.offered(key, 7);
-    assert!(link.again().told.kept(7));
+    link::again::lock(&link).told.offered(key, 7);
+    assert!(link::again::lock(&link).told.kept(7));
     assert_eq!(gives(), again);
     rights[0].try_send(b"").unwrap();
     passes_on(1);
@@ -245,10 +246,10 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
 #[test]
 fn a_claim_on_another_users_word_takes_no_lane_where_one_is_in_use() {
     let (process, link, _peer) = link();
-    let first = link.lane_to_claim_on_word(5, 4242);
+    let first = to_claim_on_word(&link, 5, 4242);
     assert!(matches!(first, Some((_, 5))));
     for receiver in 6..40 {
-        assert_eq!(link.lane_to_claim_on_word(receiver, 4242), first);
+        assert_eq!(to_claim_on_word(&link, receiver, 4242), first);
     }
     let used = (0..LANES).filter(|lane| link.map.receiver_of(*lane).is_some());
     assert_eq!(used.count(), 1);

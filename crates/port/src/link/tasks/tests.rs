@@ -32,14 +32,14 @@ fn a_task_whose_announcement_a_former_waker_takes_is_woken_to_make_it_again() {
         let number = link.waiters.tasks.enter(what, count.clone().into());
         word::announce(&link.region, at, word::DESCRIPTOR);
         if matches!(what, What::Reply(..)) {
-            link.wake_answered();
+            wake_answered(&link);
             assert_eq!(count.0.load(Ordering::Relaxed), 0, "{what:?}");
         }
         assert_eq!(
             word::fence_then_taken(&link.region, at),
             Some(word::DESCRIPTOR)
         );
-        link.wake_answered();
+        wake_answered(&link);
         assert_eq!(count.0.load(Ordering::Relaxed), 1, "{what:?}");
         link.waiters.tasks.leave(number);
     }

@@ -2,6 +2,7 @@
 
 use super::{rights_ended, watched_ended};
 use crate::link::Link;
+use crate::link::in_force;
 use crate::port::Port;
 use crate::port::own::OwnRight;
 use handfast_proto::rights::{Exports, Handle, Refused, Target};
@@ -103,7 +104,7 @@ fn came_to_be(
     }
     // From now on the link stays while the peer wants it.
     link.life.usage.grant();
-    link.count_rights(exports);
+    in_force::count_rights(link, exports);
     port.notices.begin(badge, || exports.watch_new(handle));
     Ok(())
 }
