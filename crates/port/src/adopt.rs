@@ -1,31 +1,24 @@
 //! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
-use crate::again;
-use crate::again::keep;
+use crate::again::{self, keep};
 use crate::arriving::adopt_one;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
 use crate::error::Exhausted;
-use crate::home;
 use crate::imported::{import, own, own_around};
 use crate::introduce::claim;
 use crate::lending::take_up_loan;
-use crate::link::Link;
 use crate::link::held::Held;
-use crate::link::inbox;
-use crate::link::introductions;
-use crate::link::long;
-use crate::links;
-use crate::message::Message;
-use crate::message::Whom;
+use crate::link::{Link, inbox, introductions, long};
+use crate::message::{Message, Whom};
 use crate::moving::{is_unread, refuse, settle_in, take_here};
 use crate::process::Process;
-use crate::redirect;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{Origin, SendRight, going};
+use crate::{home, links, redirect};
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part, ThirdForm};
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};

@@ -2,9 +2,7 @@
 //! how): this process as introducer and as recipient.
 
 use crate::link::Link;
-use crate::link::again;
-use crate::link::again::Kept;
-use crate::link::again::Key;
+use crate::link::again::{self, Kept, Key};
 use crate::links;
 use crate::process::Process;
 use crate::right::Right;

@@ -1,7 +1,6 @@
 //! A right to a port of the peer, as it arrives: the only one in most messages that have any, so a poller makes it itself.
 
-use crate::link::Link;
-use crate::link::tables;
+use crate::link::{Link, tables};
 use crate::message::Message;
 use crate::process::Process;
 use crate::right::Right;

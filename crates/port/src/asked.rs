@@ -1,13 +1,11 @@
 //! Asking for notices (`notice`).
 
-use crate::introduce;
-use crate::link::deaths;
-use crate::link::deaths::{DeathNotice, HearsOfDeaths};
-use crate::links;
+use crate::link::deaths::{self, DeathNotice, HearsOfDeaths};
 use crate::port::Port;
 use crate::port::notice::{ask_no_senders, watched_ended};
 use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
+use crate::{introduce, links};
 use std::sync::{Arc, Weak};
 
 /// As [`ask_no_senders`], of rights with this badge.

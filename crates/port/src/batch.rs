@@ -7,7 +7,7 @@ use crate::error::{ReceiveError, SendError, Unsent};
 use crate::link::doorbell;
 use crate::message::Message;
 use crate::options::Waiting;
-use crate::poller::Gathers;
+use crate::poller::{Gathers, gather};
 use crate::polling;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
@@ -252,7 +252,7 @@ impl ReceiveRight {
     /// [`ReceiveError::Empty`] when no message waits, or another thread is receiving.
     pub fn try_receive_many(&self, batch: &mut Batch) -> Result<Option<Request>, ReceiveError> {
         batch.clear();
-        self.try_receive_then(|poller, first| poller.gather(first, batch))
+        self.try_receive_then(|poller, first| gather::gather(poller, first, batch))
     }
 
     fn receive_many_by(
@@ -267,7 +267,7 @@ impl ReceiveRight {
             &port.at,
             polling::try_lock(&port.at),
             deadline_ns,
-            |poller, first| poller.gather(first, batch),
+            |poller, first| gather::gather(poller, first, batch),
         )
     }
 }

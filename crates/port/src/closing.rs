@@ -1,13 +1,9 @@
 //! The end of a port, as its peers are told of it.
 
-use crate::introduce;
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::revoked;
-use crate::links;
-use crate::port::Port;
-use crate::port::ports;
+use crate::link::{Link, backlog, revoked};
+use crate::port::{Port, ports};
 use crate::process::Process;
+use crate::{introduce, links};
 use core::sync::atomic::Ordering;
 use std::collections::HashSet;
 

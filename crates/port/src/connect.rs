@@ -2,18 +2,15 @@
 
 use crate::binding::BEHIND_DESCRIPTOR;
 use crate::error::{ConnectError, Found, Misuse, Resource};
-use crate::link::Link;
 use crate::link::held::Held;
-use crate::link::usage;
-use crate::link_end;
+use crate::link::{Link, usage};
 use crate::options::Options;
 use crate::process::Process;
-use crate::redirect;
-use crate::rendezvous;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
 use crate::turns::{Turn, Turns};
 use crate::users::Foreign;
+use crate::{link_end, redirect, rendezvous};
 use core::time::Duration;
 use handfast_layout::hello::Welcome;
 use handfast_layout::name;

@@ -1,17 +1,11 @@
 //! Rights of this process, described to the peer of a link beside the bytes of a message.
 
-use crate::again;
-use crate::again::key_of;
+use crate::again::{self, key_of};
 use crate::error::{Misuse, RightError};
-use crate::give_back;
 use crate::imported::own_of;
 use crate::introduce::Provided;
-use crate::lending;
-use crate::link;
-use crate::link::Link;
-use crate::link::releases;
-use crate::moving;
-use crate::moving::depart;
+use crate::link::{self, Link, releases};
+use crate::moving::{self, depart};
 use crate::options::Waiting;
 use crate::passed::Passed;
 use crate::port::notice;
@@ -21,7 +15,7 @@ use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::send::{SendRight, moved};
 use crate::send_once::Way;
-use crate::vine;
+use crate::{give_back, lending, vine};
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};

@@ -5,9 +5,7 @@
 //! thread: it reads itself those that the keeper has not read yet.
 
 use crate::error::{ReplyError, Resource, RightError};
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::inbox;
+use crate::link::{Link, backlog, inbox};
 use crate::memory::Memory;
 use crate::process::Process;
 use crate::right::Right;

@@ -12,17 +12,13 @@
 //! as it can overtake no message under way.
 
 use crate::introduce::claim;
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::introductions;
 use crate::link::passing::Ask;
-use crate::links;
+use crate::link::{Link, backlog, introductions};
 use crate::process::{Process, token};
-use crate::rank;
-use crate::rendezvous;
 use crate::send::{Origin, SendRight, Upgrade};
 use crate::tables::{Table, Which};
 use crate::users::{Charge, Foreign};
+use crate::{links, rank, rendezvous};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
 use handfast_proto::rights::Handle;

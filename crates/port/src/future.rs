@@ -7,10 +7,7 @@
 
 use crate::call::Call;
 use crate::error::{Misuse, SendError};
-use crate::link::Link;
-use crate::link::What;
-use crate::link::doorbell;
-use crate::link::tasks;
+use crate::link::{Link, What, doorbell, tasks};
 use crate::message::Message;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;

@@ -1,23 +1,14 @@
 //! Giving back the rights that no thread here holds any more, and taking back those that the peer gives back.
 
-use crate::again;
 use crate::awaited::{Awaited, Outcome};
-use crate::introduce;
-use crate::link::Link;
-use crate::link::connection;
-use crate::link::in_force;
 use crate::link::lanes::sent;
-use crate::link::redirects;
 use crate::link::releases::Unread;
-use crate::message::Message;
-use crate::message::Whom;
-use crate::moving;
-use crate::paths;
-use crate::port::notice;
-use crate::port::ports;
+use crate::link::{Link, connection, in_force, redirects};
+use crate::message::{Message, Whom};
+use crate::port::{notice, ports};
 use crate::process::Process;
-use crate::slots::SLOTS_PER_LANE;
-use crate::slots::SlotState;
+use crate::slots::{SLOTS_PER_LANE, SlotState};
+use crate::{again, introduce, moving, paths};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, released_of};

@@ -1,9 +1,7 @@
 //! A call that its caller has given up, as both sides see that (E14).
 
 use crate::error::SendError;
-use crate::link::Link;
-use crate::link::What;
-use crate::link::backlog;
+use crate::link::{Link, What, backlog};
 use crate::reply_slot::ReplySlot;
 use core::task::Waker;
 use handfast_channel::reply::Slot;

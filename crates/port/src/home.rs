@@ -5,15 +5,14 @@
 //! in its lanes, where its receiver has not been yet.
 
 use crate::imported::to_target;
-use crate::introduce;
 use crate::link::Link;
 use crate::message::Whom;
-use crate::poller::Poller;
-use crate::polling;
+use crate::poller::{Poller, bells, said, upkeep};
 use crate::port::ports;
 use crate::process::Process;
 use crate::right::Right;
 use crate::send::SETTLE_NS;
+use crate::{introduce, polling};
 use handfast_layout::hello::Process as Name;
 use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};
 use handfast_layout::link::{Kind, SLOTS};
@@ -49,7 +48,7 @@ pub(crate) fn come_home(
             let known = known.or_else(|| {
                 let right = loop {
                     let revocations = process.revocations.number();
-                    let target = poller.foresee(number, recipient)?;
+                    let target = foresee(&mut poller, number, recipient)?;
                     // Looked for again as often as this process revokes something meanwhile.
                     if let Some(right) = to_target(process, target, revocations) {
                         break right;
@@ -100,71 +99,69 @@ fn redeem_at_home(process: &Arc<Process>, number: Number, recipient: Name) -> Op
     })
 }
 
-impl Poller {
-    /// The right that `number` will provide to `recipient`, by the messages that wait in the lanes: they are
-    /// looked at, and none is taken. The introducer announces it in its own lane, so no other process can do so
-    /// in its place.
-    fn foresee(&mut self, number: Number, recipient: Name) -> Option<Target> {
-        self.refresh();
-        self.hear_all();
-        self.provided_ahead(number, recipient, STEPS_MAX)
-    }
+/// The right that `number` will provide to `recipient`, by the messages that wait in the lanes: they are
+/// looked at, and none is taken. The introducer announces it in its own lane, so no other process can do so
+/// in its place.
+fn foresee(poller: &mut Poller, number: Number, recipient: Name) -> Option<Target> {
+    upkeep::refresh(poller);
+    bells::hear_all(poller);
+    provided_ahead(poller, number, recipient, STEPS_MAX)
+}
 
-    fn provided_ahead(
-        &self,
-        (introducer, number): Number,
-        recipient: Name,
-        steps: u32,
-    ) -> Option<Target> {
-        let expected = LaneControl::Provide { number, recipient };
-        let is_it = |(link, header, said): (&Arc<Link>, Header, LaneControl)| {
-            (link.identity() == introducer && said == expected).then(|| (link.clone(), header.port))
-        };
-        let (link, word) = self.said_ahead().find_map(is_it)?;
-        if let Some(target) = self.target_of(&link, word) {
-            return Some(target);
-        }
-        // Claimed in turn, and that waits, too.
-        let claimed = match link.introductions().claims.get(word) {
-            Some(Claim::Waiting { number, .. }) => Some(number),
-            Some(_) => None,
-            None => self.said_ahead().find_map(|(of, _, said)| match said {
-                LaneControl::Claim {
-                    word: its,
-                    number,
-                    introducer,
-                } if its == word && Arc::ptr_eq(of, &link) => Some((introducer, number)),
-                _ => None,
-            }),
-        };
-        let (claimed, recipient) = (claimed?, link.identity());
-        let provided = introduce::provisions(self.process()).provided(claimed, recipient);
-        if let Some(target) = provided {
-            let (target, _) = target;
-            return Some(target).filter(|target| self.is_here(target));
-        }
-        let steps = steps.checked_sub(1)?;
-        self.provided_ahead(claimed, recipient, steps)
+fn provided_ahead(
+    poller: &Poller,
+    (introducer, number): Number,
+    recipient: Name,
+    steps: u32,
+) -> Option<Target> {
+    let expected = LaneControl::Provide { number, recipient };
+    let is_it = |(link, header, said): (&Arc<Link>, Header, LaneControl)| {
+        (link.identity() == introducer && said == expected).then(|| (link.clone(), header.port))
+    };
+    let (link, word) = said_ahead(poller).find_map(is_it)?;
+    if let Some(target) = said::target_of(poller, &link, word) {
+        return Some(target);
     }
+    // Claimed in turn, and that waits, too.
+    let claimed = match link.introductions().claims.get(word) {
+        Some(Claim::Waiting { number, .. }) => Some(number),
+        Some(_) => None,
+        None => said_ahead(poller).find_map(|(of, _, said)| match said {
+            LaneControl::Claim {
+                word: its,
+                number,
+                introducer,
+            } if its == word && Arc::ptr_eq(of, &link) => Some((introducer, number)),
+            _ => None,
+        }),
+    };
+    let (claimed, recipient) = (claimed?, link.identity());
+    let provided = introduce::provisions(said::process(poller)).provided(claimed, recipient);
+    if let Some(target) = provided {
+        let (target, _) = target;
+        return Some(target).filter(|target| said::is_here(poller, target));
+    }
+    let steps = steps.checked_sub(1)?;
+    provided_ahead(poller, claimed, recipient, steps)
+}
 
-    /// Statements about introductions in messages that wait. At most all slots of all lanes.
-    fn said_ahead(&self) -> impl Iterator<Item = (&Arc<Link>, Header, LaneControl)> {
-        let lanes = self.open_lanes();
-        lanes.flat_map(|(link, consumer)| {
-            let look = move |places| {
-                let mut bytes: Inline = [0; _];
-                let (header, len_bytes) = consumer.look_ahead(&link.region, places, &mut bytes)?;
-                Some((header, bytes, len_bytes))
-            };
-            (0..SLOTS)
-                .map_while(look)
-                .filter_map(move |(header, bytes, len_bytes)| {
-                    let is_one = header.kind == Kind::CONTROL && len_bytes == LANE_CONTROL_BYTES;
-                    let said = is_one
-                        .then(|| LaneControl::parse(&bytes[..LANE_CONTROL_BYTES]))
-                        .flatten();
-                    Some((link, header, said?))
-                })
-        })
-    }
+/// Statements about introductions in messages that wait. At most all slots of all lanes.
+fn said_ahead(poller: &Poller) -> impl Iterator<Item = (&Arc<Link>, Header, LaneControl)> {
+    let lanes = said::open_lanes(poller);
+    lanes.flat_map(|(link, consumer)| {
+        let look = move |places| {
+            let mut bytes: Inline = [0; _];
+            let (header, len_bytes) = consumer.look_ahead(&link.region, places, &mut bytes)?;
+            Some((header, bytes, len_bytes))
+        };
+        (0..SLOTS)
+            .map_while(look)
+            .filter_map(move |(header, bytes, len_bytes)| {
+                let is_one = header.kind == Kind::CONTROL && len_bytes == LANE_CONTROL_BYTES;
+                let said = is_one
+                    .then(|| LaneControl::parse(&bytes[..LANE_CONTROL_BYTES]))
+                    .flatten();
+                Some((link, header, said?))
+            })
+    })
 }

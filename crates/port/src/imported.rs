@@ -2,19 +2,15 @@
 
 use crate::arriving::come;
 use crate::error::RightError;
-use crate::introduce;
-use crate::link::Link;
 use crate::link::introductions::Named;
-use crate::link::releases;
-use crate::link::tables;
+use crate::link::{Link, releases, tables};
 use crate::port::own::OwnRight;
 use crate::port::ports;
 use crate::process::Process;
-use crate::redirect;
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::send_once::SendOnceRight;
-use crate::vine;
+use crate::{introduce, redirect, vine};
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::{Handle, Target};
 use handfast_ring::{Fault, Rule};

@@ -1,17 +1,13 @@
 //! Introductions (`docs/decisions/0009-introductions.md`; `handfast_proto::introductions` says what they are): this process as
 //! introducer, as recipient and as exporter.
 
-use crate::link::Link;
-use crate::link::introductions;
-use crate::link::introductions::{CLAIMS_STEP, Named};
-use crate::link::revoked;
-use crate::links;
-use crate::port::notice;
-use crate::port::notice::end_right;
+use crate::link::introductions::{self, CLAIMS_STEP, Named};
+use crate::link::{Link, revoked};
+use crate::port::notice::{self, end_right};
 use crate::port::ports;
 use crate::process::Process;
-use crate::rank;
 use crate::reply_slot::ReplySlot;
+use crate::{links, rank};
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
@@ -82,7 +78,7 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     };
     let claim = redeem(link, process, number, (now_ns, until_ns, reply));
     #[cfg(test)]
-    crate::link::lanes::tests::between();
+    tests::between();
     link.introductions().claims.settle(word, claim);
     if !matches!(claim, Claim::Waiting { .. }) {
         has_settled(process);
@@ -203,7 +199,7 @@ pub(crate) fn unclaimed(
         .release(word)
         .ok_or(Refused::Unknown)?;
     #[cfg(test)]
-    crate::link::lanes::tests::between();
+    tests::between();
     drop(one);
     // Release: pairs with the Acquire of receivers that know what it stood for.
     link.rights.ended.fetch_add(1, Ordering::Release);

@@ -1,7 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
-use crate::link::Link;
-use crate::link::incoming;
+use crate::link::{Link, incoming};
+use crate::poller::{clearing, upkeep};
 use crate::polling;
 use crate::port::ports;
 use crate::process::Process;
@@ -19,8 +19,8 @@ pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     for port in ports::all(process) {
         match polling::try_lock(&port.at) {
             Some(mut poller) => {
-                poller.take_dead(link);
-                poller.publish_heads(Some(link));
+                clearing::take_dead(&mut poller, link);
+                clearing::publish_heads(&mut poller, Some(link));
                 polling::leave(&port.at, poller);
             }
             None => all = false,
@@ -87,7 +87,7 @@ fn leave_lane(
         let Some(mut poller) = polling::try_lock(&port.at) else {
             return Ok(false);
         };
-        let left = poller.leave_lane(link, lane);
+        let left = upkeep::leave_lane(&mut poller, link, lane);
         polling::leave(&port.at, poller);
         return left.map(|()| true);
     }

@@ -3,9 +3,7 @@
 
 use crate::arena::{Block, Lends, Out, Owned};
 use crate::error::{Exhausted, RightError};
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::inbox;
+use crate::link::{Link, backlog, inbox};
 use crate::loan::Loan;
 use crate::process::Process;
 use crate::rank;

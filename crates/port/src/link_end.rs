@@ -1,22 +1,11 @@
 //! The end of a link, in all tables of its node.
 
-use crate::again;
-use crate::door;
 use crate::introduce::ends;
-use crate::lending;
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::inbox;
-use crate::link::long;
-use crate::link::redirects;
+use crate::link::{Link, backlog, inbox, long, redirects};
 use crate::link_life::take_out;
-use crate::links;
-use crate::moving;
-use crate::paths;
-use crate::port::notice;
-use crate::port::ports;
+use crate::port::{notice, ports};
 use crate::process::Process;
-use crate::relay;
+use crate::{again, door, lending, links, moving, paths, relay};
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 

@@ -1,19 +1,10 @@
 //! The start of a link, in all tables of its node.
 
-use crate::arrivals;
-use crate::closing;
 use crate::error::{Exhausted, Resource};
-use crate::introduce;
-use crate::limits;
-use crate::link::backlog;
-use crate::link::group;
-use crate::link::{Link, Parts};
-use crate::links;
-use crate::per_cpu;
-use crate::port::Port;
-use crate::port::notice;
-use crate::port::ports;
+use crate::link::{Link, Parts, backlog, group};
+use crate::port::{Port, notice, ports};
 use crate::process::{Process, token};
+use crate::{arrivals, closing, introduce, limits, links, per_cpu};
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::part::IS_HANDLE;

@@ -6,25 +6,20 @@
 //! made without a handshake and without a name, by the first thread that needs it, and ends with the last right that
 //! uses it, if no rights have gone by it in messages.
 
-use crate::closing;
 use crate::error::{ConnectError, Exhausted, Gone, Resource, SendError};
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
-use crate::link::usage;
-use crate::link::{Link, Parts};
-use crate::link_life;
-use crate::links;
+use crate::link::{Link, Parts, usage};
 use crate::peer_bells::map_peer_bells;
 use crate::port::local::Shortcut;
-use crate::port::notice;
 use crate::port::own::OwnRight;
-use crate::port::ports;
+use crate::port::{notice, ports};
 use crate::process::Process;
-use crate::rank;
 use crate::send::{SendRight, right_by};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
+use crate::{closing, link_life, links, rank};
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Imports, Refused};

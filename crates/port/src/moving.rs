@@ -12,21 +12,16 @@
 //! Between the first two lines no thread receives; sent messages wait in their lanes. Then a thread of the old
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
-use crate::binding;
 use crate::error::{Misuse, RightError};
-use crate::link::backlog;
 use crate::link::held::Held;
-use crate::link::{Link, UNSAID_MAX};
-use crate::links;
-use crate::port::notice;
-use crate::port::ports;
-use crate::port::{ONCE_MOVED_MAX, Port};
+use crate::link::{Link, UNSAID_MAX, backlog};
+use crate::port::{ONCE_MOVED_MAX, Port, notice, ports};
 use crate::process::Process;
-use crate::rank;
 use crate::receive_right::{ReceiveRight, close_apart};
 use crate::right::Right;
 use crate::send::SendRight;
 use crate::tables::{Table, Which};
+use crate::{binding, links, rank};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;

@@ -3,8 +3,7 @@
 use crate::call::{self, Call, CallState};
 use crate::error::SendError;
 use crate::future::At;
-use crate::link::Link;
-use crate::link::tasks;
+use crate::link::{Link, tasks};
 use crate::message::Message;
 use crate::send::SendRight;
 use core::task::Waker;

@@ -1,17 +1,12 @@
 //! Return paths between this process and others (defined in `handfast_proto::paths`): its part as caller, as
 //! replier and as forwarder, and the control messages between the three.
 
-use crate::door;
 use crate::error::{Gone, SendError};
-use crate::link::backlog;
-use crate::link::doorbell;
 use crate::link::held::Held;
-use crate::link::passing;
-use crate::link::passing::{Ask, Between, Party};
-use crate::link::{Link, UNSAID_MAX};
-use crate::links;
+use crate::link::passing::{self, Ask, Between, Party};
+use crate::link::{Link, UNSAID_MAX, backlog, doorbell};
 use crate::process::Process;
-use crate::rank;
+use crate::{door, links, rank};
 use callers::{Callers, CallersTable, WANTED_MAX};
 use core::sync::atomic::AtomicBool;
 use handfast_channel::reply::Slot;

@@ -6,23 +6,19 @@
 //! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
 //! may not use, and for senders that do not know of the other receivers yet.
 
-use crate::binding;
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
-use crate::link::Link;
-use crate::link::backlog;
 use crate::link::spread::{CPUS, Entry, message};
-use crate::links;
+use crate::link::{Link, backlog};
 use crate::options::Options;
-use crate::polling;
-use crate::polling::waits;
+use crate::poller::{clearing, pinned};
+use crate::polling::{self, waits};
 use crate::port::Port;
 use crate::port::own::OwnRight;
 use crate::process::Process;
-use crate::rank;
 use crate::receive_right::ReceiveRight;
-use crate::request::Holder;
-use crate::request::{Received, Request};
+use crate::request::{Holder, Received, Request};
 use crate::tables::{Table, Which};
+use crate::{binding, links, rank};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
@@ -225,7 +221,7 @@ impl ReceiveRight {
         let mut desks = vec![Desk::new(self, None)];
         for cpu in &cpus {
             let right = binding::nameless(&process, options).map_err(none_left)?;
-            polling::lock(&right.port().at).works_for(main);
+            pinned::works_for(&mut polling::lock(&right.port().at), main);
             desks.push(Desk::new(right, Some(*cpu)));
         }
         let entry = |desk: &Desk| Some((desk.cpu?, desk.right.port().receiver));
@@ -321,7 +317,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The first of its ports tells the callers of all: those whose requests were received wait on.
         for desk in self.desks.iter().filter(|desk| desk.right.check().is_ok()) {
-            crate::guest::later(|| polling::lock(&desk.port().at).publish_heads(None));
+            crate::guest::later(|| {
+                clearing::publish_heads(&mut polling::lock(&desk.port().at), None)
+            });
         }
     }
 }

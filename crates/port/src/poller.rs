@@ -6,18 +6,20 @@
 //! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then, `clearing`
 //! how lanes of the dead are let go of.
 
-mod bells;
-mod clearing;
-mod gather;
-mod in_turn;
-mod patience;
-mod pinned;
-mod protocols;
-mod said;
-mod state;
-mod through;
-mod upkeep;
-mod waiting;
+pub(crate) mod answered;
+pub(crate) mod bells;
+pub(crate) mod clearing;
+pub(crate) mod gather;
+pub(crate) mod in_turn;
+pub(crate) mod lane;
+pub(crate) mod patience;
+pub(crate) mod pinned;
+pub(crate) mod protocols;
+pub(crate) mod said;
+pub(crate) mod state;
+pub(crate) mod through;
+pub(crate) mod upkeep;
+pub(crate) mod waiting;
 
 use crate::arriving::adopt_one;
 use crate::link::Link;
@@ -40,17 +42,12 @@ use handfast_sys::cpu;
 use handfast_wait::{FIRST_LOOKS, Waiter};
 use in_turn::Look;
 use lane::{Lane, wake_for_room};
-
 use pinned::Pinned;
 pub(crate) use protocols::{InLane, Protocols, serve_by};
 use state::{Clients, Counts, Looks, Seen, Waits};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
-
-mod answered;
-
-mod lane;
 
 pub(crate) struct Poller {
     receiver: u32,
@@ -160,7 +157,7 @@ impl Poller {
     pub(crate) fn next(&mut self) -> Option<Request> {
         self.looks.count = self.looks.count.wrapping_add(1);
         if self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
-            self.look_around();
+            bells::look_around(self);
             // However many messages there are.
             if self.notices.is_due()
                 && let Some(notice) = self.take_notice()
@@ -170,7 +167,7 @@ impl Poller {
         }
         self.make_room();
         if !self.active.is_of_one() {
-            return self.next_of_any();
+            return in_turn::next_of_any(self);
         }
         let is_calm = self.rota.is_calm();
         let (lanes, first) = self.active.front();
@@ -179,10 +176,10 @@ impl Poller {
             let place = first + step;
             let place = if place >= count { place - count } else { place };
             let key = self.active.front().0[place];
-            let taken = match self.look_at(key, is_calm) {
+            let taken = match in_turn::look_at(self, key, is_calm) {
                 Look::Empty => continue,
                 // The next look goes on.
-                Look::Deferred => return self.admit(),
+                Look::Deferred => return upkeep::admit(self),
                 Look::Taken(taken) => taken,
             };
             let next = self.active.goes_on(place);
@@ -196,7 +193,9 @@ impl Poller {
                 Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
                 Err(Unusual) => match self.take_unusual(key) {
                     // The others go on meanwhile.
-                    None if self.has_parked() => self.next_in_turn().or_else(|| self.next_other()),
+                    None if self.has_parked() => {
+                        in_turn::next_in_turn(self).or_else(|| self.next_other())
+                    }
                     taken => taken,
                 },
             };
@@ -207,8 +206,8 @@ impl Poller {
     /// As [`Self::next`], once the active lanes are empty.
     #[inline(always)]
     fn next_other(&mut self) -> Option<Request> {
-        if self.hear()
-            && let Some(request) = self.next_in_turn()
+        if bells::hear(self)
+            && let Some(request) = in_turn::next_in_turn(self)
         {
             return Some(request);
         }
@@ -216,7 +215,7 @@ impl Poller {
             return self.next_notice();
         }
         if self.rota.waiting() > 0 {
-            self.admit_due()
+            in_turn::admit_due(self)
         } else {
             None
         }
@@ -225,14 +224,14 @@ impl Poller {
     /// A notice, if there is no message, also of the dead.
     #[cold]
     fn next_notice(&mut self) -> Option<Request> {
-        self.refresh();
-        self.next_in_turn().or_else(|| self.take_notice())
+        upkeep::refresh(self);
+        in_turn::next_in_turn(self).or_else(|| self.take_notice())
     }
 
     /// A notice, where what was sent before has been received. Messages of others are not waited for.
     #[cold]
     fn take_notice(&mut self) -> Option<Request> {
-        let has_heard = |links| self.has_heard(links);
+        let has_heard = |links| clearing::has_heard(self, links);
         if let Ok(Some(notice)) = self.notices.take(has_heard) {
             return Some(notify(notice, 0));
         }
@@ -255,7 +254,7 @@ impl Poller {
 
     /// Whether there is a notice that [`Self::take_notice`] would find.
     fn has_notice(&self) -> bool {
-        let has_heard = |links| self.has_heard(links);
+        let has_heard = |links| clearing::has_heard(self, links);
         self.notices.is_due()
             && (self.notices.has_any(has_heard)
                 || self.members_due.has_any(&self.process, has_heard))
@@ -288,12 +287,12 @@ impl Poller {
         // Read once: the header read here is the one that is looked at from here on.
         let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {
             Ok(peeked) => peeked,
-            Err(fault) => return self.poison(key, fault),
+            Err(fault) => return upkeep::poison(self, key, fault),
         };
         let lane = if is_handle(header.port) {
             lane
-        } else if let Some(until_ns) = self.until_by(key, header) {
-            self.park(key, until_ns);
+        } else if let Some(until_ns) = said::until_by(self, key, header) {
+            waiting::park(self, key, until_ns);
             return None;
         } else {
             self.lanes[key].as_mut()?
@@ -302,12 +301,12 @@ impl Poller {
         (lane.until_ns, self.looks.parked) = (None, false);
         let region = lane.link.region.view();
         if let Err(fault) = lane.link.find_body(&mut lane.consumer, meta) {
-            return self.poison(key, fault);
+            return upkeep::poison(self, key, fault);
         }
         match lane.consumer.take_peeked(&region, meta, &mut self.spare) {
             Ok(_) if header.kind == Kind::CONTROL => {
                 self.counts.said += 1;
-                self.said(key, header)
+                said::said(self, key, header)
             }
             Ok(len_bytes) => {
                 if header.units > 0 {
@@ -322,16 +321,18 @@ impl Poller {
                         Err(fault) => Err(fault),
                     };
                     if let Err(fault) = adopted {
-                        return self.poison(key, fault);
+                        return upkeep::poison(self, key, fault);
                     }
                 }
                 let through = match u64::from(header.port) == lane.usual() {
                     true => Ok(Through::To(lane.seal)),
-                    false => self.look_up(key, header),
+                    false => through::look_up(self, key, header),
                 };
                 match through {
-                    Err(fault) => self.poison(key, fault),
-                    Ok(Through::Once(seal)) => self.taken_once(key, header, len_bytes, seal),
+                    Err(fault) => upkeep::poison(self, key, fault),
+                    Ok(Through::Once(seal)) => {
+                        through::taken_once(self, key, header, len_bytes, seal)
+                    }
                     Ok(through) if header.kind == Kind::PASSED => {
                         self.taken_passed(key, header, len_bytes, &through)
                     }
@@ -339,7 +340,7 @@ impl Poller {
                     Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
                 }
             }
-            Err(fault) => self.poison(key, fault),
+            Err(fault) => upkeep::poison(self, key, fault),
         }
     }
 
@@ -353,7 +354,7 @@ impl Poller {
             && header.reply >= lane.slots
             && let Err(fault) = lane.find_slot(header.reply)
         {
-            return self.poison(key, fault);
+            return upkeep::poison(self, key, fault);
         }
         // A producer may wait then.
         let region = lane.link.region.view();
@@ -388,17 +389,19 @@ impl Poller {
         why: &[u8],
     ) -> Option<Request> {
         let request = self.taken(key, header, len_bytes)?;
-        self.refuse(request, why)
+        through::refuse(self, request, why)
     }
 
     /// As [`Self::taken`], of a long message. Where its bytes could not be received, a call ends as one that was dropped.
     #[cold]
     fn taken_long(&mut self, key: Key, header: Header) -> Option<Request> {
         let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
-        let request = match self.look_up(key, header) {
-            Err(fault) => self.poison(key, fault),
+        let request = match through::look_up(self, key, header) {
+            Err(fault) => upkeep::poison(self, key, fault),
             // Where it is lost, its right is told of as unused.
-            Ok(Through::Once(seal)) if !is_lost => self.taken_once(key, header, len_bytes, seal),
+            Ok(Through::Once(seal)) if !is_lost => {
+                through::taken_once(self, key, header, len_bytes, seal)
+            }
             Ok(through) if header.kind == Kind::PASSED => {
                 self.taken_passed(key, header, len_bytes, &through)
             }
@@ -437,13 +440,13 @@ impl Poller {
         let to = (&*lane.link, key, self.receiver);
         match (Request::passed(to, last, (message, seal), right), through) {
             (Ok(Some(request)), Through::To(_) | Through::Once(_)) => Some(request),
-            (Ok(Some(request)), Through::Dead(why)) => self.refuse(request, why),
+            (Ok(Some(request)), Through::Dead(why)) => through::refuse(self, request, why),
             (Ok(None), _) => {
                 // No caller waits for the answer.
                 self.looks.again = true;
                 None
             }
-            (Err(fault), _) => self.poison(key, fault),
+            (Err(fault), _) => upkeep::poison(self, key, fault),
         }
     }
 

@@ -4,15 +4,13 @@
 //! port, which holds its receiver. Only this module knows the type.
 
 use crate::error::{Misuse, ReceiveError};
-use crate::guest;
-use crate::link::group;
-use crate::link::group::Group;
-use crate::poller::Poller;
+use crate::link::group::{self, Group};
+use crate::poller::{Poller, bells, clearing, waiting};
 use crate::port::notice::{MembersDue, Notices};
 use crate::port::receiver::Receiver;
 use crate::process::Process;
-use crate::rank;
 use crate::request::Request;
+use crate::{guest, rank};
 use core::sync::atomic::Ordering;
 use handfast_region::{Memory, Region};
 use handfast_sys::erased::Erased;
@@ -176,7 +174,7 @@ fn wait_long<'a, T>(
 pub(crate) fn try_take(poller: &mut Poller) -> Option<Request> {
     for _ in 0..REFUSALS_MAX {
         let request = poller.next();
-        let mut is_over = || !poller.look_again() && !poller.goes_on_clearing();
+        let mut is_over = || !poller.look_again() && !clearing::goes_on_clearing(poller);
         if request.is_some() || is_over() {
             return request;
         }
@@ -212,7 +210,7 @@ pub(crate) fn hand_over(port: &Receiver) {
         // Again: the last one that sleeps by notify may have had the poller, and let go of it.
         how = port.how_to_sleep();
         // With a message that waits, a sleeper has to know until when.
-        poller.prepare_sleep(how) && poller.sleep_ns_max().is_none()
+        bells::prepare_sleep(&mut poller, how) && waiting::sleep_ns_max(&poller).is_none()
     });
     // A task that was entered meanwhile may have found the poller taken.
     call_takers(port);

@@ -1,21 +1,17 @@
 //! The protocols of a node, as its ports know them.
 
 use crate::adopt::adopt_rest;
-use crate::closing;
-use crate::guest;
 use crate::introduce::{self, provide};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::message::{Message, Whom};
 use crate::moving::home;
-use crate::poller::{InLane, Protocols};
-use crate::polling;
+use crate::poller::{InLane, Protocols, clearing, upkeep};
 use crate::port::Port;
 use crate::port::ports::Ends;
 use crate::process::Process;
-use crate::redirect;
 use crate::request::Mark;
-use crate::unbound;
+use crate::{closing, guest, polling, redirect, unbound};
 use handfast_proto::rights::Handle;
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Header};
@@ -69,9 +65,9 @@ impl Protocols for All {
 impl Ends for All {
     fn close(&self, port: &Port, is_quiet: bool) {
         // Callers of requests that were received wait on.
-        guest::later(|| polling::lock(&port.at).publish_heads(None));
+        guest::later(|| clearing::publish_heads(&mut polling::lock(&port.at), None));
         closing::close(port, is_quiet);
-        guest::later(|| polling::lock(&port.at).close());
+        guest::later(|| upkeep::close(&mut polling::lock(&port.at)));
     }
 
     fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {

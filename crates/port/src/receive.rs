@@ -4,7 +4,7 @@ use crate::body::Body;
 use crate::error::{ReceiveError, ReplyError};
 use crate::options::Options;
 use crate::passing::NotForwarded;
-use crate::poller::Poller;
+use crate::poller::{Poller, answered};
 use crate::polling::{self, waits};
 use crate::receive_right::ReceiveRight;
 use crate::reply_slot::ReplySlot;
@@ -236,7 +236,7 @@ fn reply_and_receive(
     let woke = match (&mut guard, request.reply_right()) {
         (_, None) => false,
         (Some(poller), Some(reply)) if reply.receiver == port.receiver().index => {
-            poller.answer(reply, bytes)
+            answered::answer(poller, reply, bytes)
         }
         // No thread polls, or the call came through another port, whose poller knows its lane.
         (_, Some(reply)) => reply.answer(Kind::Message, bytes),
@@ -246,7 +246,7 @@ fn reply_and_receive(
     }
     if let Some(received) = request.answered() {
         match &mut guard {
-            Some(poller) => poller.give_back(received),
+            Some(poller) => answered::give_back(poller, received),
             // Now: it would keep a dead link while this thread waits.
             None => received.pool(),
         }
@@ -273,7 +273,7 @@ fn reply_with(
         let is_its = slot.receiver == at.index;
         let woke = match is_its.then(|| polling::try_lock(at)).flatten() {
             Some(mut poller) => {
-                let woke = poller.answer_described(slot, (bytes, units));
+                let woke = answered::answer_described(&mut poller, slot, (bytes, units));
                 polling::leave(at, poller);
                 woke
             }

@@ -2,22 +2,14 @@
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
-use crate::door;
 use crate::introduce::{OF_MOVED, claim_freely};
-use crate::link::deaths;
-use crate::link::doorbell;
 use crate::link::held::Held;
-use crate::link::lanes;
 use crate::link::redirects::{Moved, Redirect, RedirectTable};
-use crate::link::releases;
-use crate::link::usage;
-use crate::link::{Link, Outgoing};
-use crate::links;
-use crate::loops;
+use crate::link::{Link, Outgoing, deaths, doorbell, lanes, releases, usage};
 use crate::process::Process;
-use crate::rank;
 use crate::tables::{Table, Which};
 use crate::users::Charge;
+use crate::{door, links, loops, rank};
 use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};

@@ -1,11 +1,10 @@
 //! Where the outcome of a call goes, as its holder sees it.
 
 use crate::error::DomainError;
-use crate::link::Link;
 use crate::link::held::Held;
 use crate::link::passing::Party;
-use crate::link::tasks;
 use crate::link::wake::wake_caller;
+use crate::link::{Link, tasks};
 use handfast_channel::reply::Slot;
 use handfast_layout::counters;
 use handfast_layout::link::{

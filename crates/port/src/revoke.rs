@@ -6,15 +6,12 @@
 //! first announces that it has begun, and then looks at the tables one by one, so it finds each right in one of them,
 //! or is seen.
 
-use crate::introduce;
-use crate::link::Link;
-use crate::link::revoked;
-use crate::links;
-use crate::port::Port;
-use crate::port::notice;
+use crate::link::{Link, revoked};
+use crate::port::{Port, notice};
 use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
 use crate::send::SendRight;
+use crate::{introduce, links};
 use std::sync::Arc;
 
 impl ReceiveRight {

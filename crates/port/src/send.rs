@@ -1,8 +1,7 @@
 //! Send rights: where one leads, how its callers wait, and when it ends. `sending` sends by it.
 
 use crate::error::RightError;
-use crate::link::lanes;
-use crate::link::{Link, Outgoing};
+use crate::link::{Link, Outgoing, lanes};
 use crate::options::{Options, WaitBy};
 use crate::port::local::Shortcut;
 use crate::process::Process;

@@ -7,16 +7,15 @@
 //! link, and the count of calls is this thread's own. No lock, no write to memory that another thread writes, no system
 //! call.
 
-use crate::closing;
 use crate::error::{BindError, Exhausted, SendError};
-use crate::polling;
+use crate::poller::clearing;
 use crate::port::Port;
 use crate::port::local::Local;
 pub use crate::port::local::{Incoming, Serve};
-use crate::port::notice;
-use crate::port::notice::Notice;
+use crate::port::notice::{self, Notice};
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
+use crate::{closing, polling};
 pub(crate) use calls::copy_into;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_layout::{MESSAGE_BYTES_MAX, counters};
@@ -104,7 +103,7 @@ impl Drop for Served {
         }
         let port = self.receive.port();
         // Callers of requests that were received wait on.
-        crate::guest::later(|| polling::lock(&port.at).publish_heads(None));
+        crate::guest::later(|| clearing::publish_heads(&mut polling::lock(&port.at), None));
         closing::tell_closing(&port.process, port);
         let Notice::Dead(number) = STOP else { return };
         (0..*self.workers.get_mut()).for_each(|_| notice::tell_death(port, number));

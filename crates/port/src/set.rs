@@ -5,8 +5,8 @@ use crate::error::{Misuse, ReceiveError, SetError};
 use crate::lifecycle;
 use crate::options::Options;
 use crate::owned_call::OwnedCall;
-use crate::polling;
-use crate::polling::waits;
+use crate::poller::answered;
+use crate::polling::{self, waits};
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
@@ -301,11 +301,11 @@ impl WaitSet {
             let port = self.ports().find(|port| port.port().receiver == receiver);
             if let Some(port) = port {
                 let mut poller = polling::lock(&port.port().at);
-                if poller.answer(reply, bytes) {
+                if answered::answer(&mut poller, reply, bytes) {
                     port.port().at.woke_caller();
                 }
                 if let Some(received) = request.answered() {
-                    poller.give_back(received);
+                    answered::give_back(&mut poller, received);
                 }
             } else {
                 reply.answer(Kind::Message, bytes);

@@ -3,12 +3,10 @@
 
 use crate::adopt::adopt;
 use crate::introduce::provide;
-use crate::link::Link;
-use crate::link::incoming;
 use crate::link::wake::{wake_caller, wake_producer};
+use crate::link::{Link, incoming};
 use crate::links;
-use crate::message::Message;
-use crate::message::Whom;
+use crate::message::{Message, Whom};
 use crate::port::ports;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;

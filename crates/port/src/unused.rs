@@ -12,13 +12,10 @@
 //! A process that does not answer is not waited for where its user has left several such links unanswered: each takes descriptors.
 
 use crate::link::Link;
-use crate::link::lanes::Sent;
-use crate::link::lanes::sent;
-use crate::link::usage;
-use crate::link::usage::state;
-use crate::link_end;
-use crate::links;
+use crate::link::lanes::{Sent, sent};
+use crate::link::usage::{self, state};
 use crate::process::Process;
+use crate::{link_end, links};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::LANES;

@@ -1,15 +1,11 @@
 use super::*;
-use crate::lifecycle;
-use crate::link::Parts;
-use crate::link::backlog;
 use crate::link::hearing::Hearing;
-use crate::link::inbox;
-use crate::link::inbox::{UNHEARD_MAX, Unheard};
-use crate::link_end;
-use crate::links;
+use crate::link::inbox::{self, UNHEARD_MAX, Unheard};
+use crate::link::{Parts, backlog};
 use crate::peer_bells::PeerBells;
 use crate::port::ports;
 use crate::users::Foreign;
+use crate::{lifecycle, link_end, links};
 use core::sync::atomic::AtomicU32;
 use handfast_layout::bell;
 use handfast_layout::control::CONTROL_BYTES_MAX;

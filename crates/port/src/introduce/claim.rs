@@ -1,11 +1,8 @@
 //! Rights that are named by words which the exporter learns by them: claimed, minted, attenuated.
 
 use crate::introduce::provide;
-use crate::link::lanes;
-use crate::link::redirects;
 use crate::link::returns::{For, Own};
-use crate::link::usage;
-use crate::link::{IsAwaited, Link};
+use crate::link::{IsAwaited, Link, lanes, redirects, usage};
 use crate::process::Process;
 use crate::seal::Seal;
 use crate::send::{Claimed, Origin, SendRight};

@@ -2,17 +2,11 @@
 
 use super::attenuated::attenuated;
 use super::{CLAIM_MOVED_NS, CLAIM_NS, OF_MOVED, UNHEARD_MAX};
-use crate::introduce;
-use crate::introduce::ends;
-use crate::link::Link;
-use crate::link::doorbell;
+use crate::introduce::{self, ends};
 use crate::link::introductions::Named;
-use crate::link::lanes;
-use crate::link::revoked;
+use crate::link::{Link, doorbell, lanes, revoked};
 use crate::links;
-use crate::port::notice;
-use crate::port::ports;
-use crate::port::{ONCE_MOVED_MAX, Once, Port};
+use crate::port::{ONCE_MOVED_MAX, Once, Port, notice, ports};
 use crate::process::Process;
 use crate::send::SendRight;
 use core::sync::atomic::Ordering;

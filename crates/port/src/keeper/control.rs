@@ -1,32 +1,15 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
-use super::rings;
-use super::{Keeper, Turn};
-use crate::again;
+use super::{Keeper, Turn, rings};
 use crate::door::{self, later};
-use crate::give_back;
-use crate::introduce;
-use crate::knock;
-use crate::left_lanes;
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::counters;
-use crate::link::in_force;
-use crate::link::inbox;
-use crate::link::inbox::{Unheard, rule_of};
-use crate::link::lanes;
-use crate::link::revoked;
-use crate::link::spread;
-use crate::link::tasks;
-use crate::links;
-use crate::moving;
-use crate::paths;
+use crate::link::inbox::{self, Unheard, rule_of};
+use crate::link::{Link, backlog, counters, in_force, lanes, revoked, spread, tasks};
 use crate::process::{Process, token};
-use crate::redirect;
-use crate::relay;
-use crate::unbound;
-use crate::unused;
 use crate::users::Foreign;
+use crate::{
+    again, give_back, introduce, knock, left_lanes, links, moving, paths, redirect, relay, unbound,
+    unused,
+};
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlMessage, Malformed};
 use handfast_proto::timers::Timer;
 use handfast_ring::Fault;

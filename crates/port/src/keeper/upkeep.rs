@@ -1,29 +1,15 @@
 //! The work of each timer.
 
-use super::Keeper;
-use super::rings;
-use crate::again;
+use super::{Keeper, rings};
 use crate::door::later;
-use crate::give_back;
 use crate::introduce::ends;
-use crate::left_lanes;
-use crate::link::Link;
-use crate::link::backlog;
-use crate::link::doorbell;
-use crate::link::long;
-use crate::link::revoked;
-use crate::link::tasks;
-use crate::links;
-use crate::moving;
-use crate::paths;
+use crate::link::{Link, backlog, doorbell, long, revoked, tasks};
 use crate::per_cpu::worker;
 use crate::port::ports;
 use crate::process::{Process, WATCH_NS, WATCH_NS_MAX};
-use crate::redirect;
-use crate::relay;
-use crate::served;
-use crate::unbound;
-use crate::unused;
+use crate::{
+    again, give_back, left_lanes, links, moving, paths, redirect, relay, served, unbound, unused,
+};
 use handfast_proto::timers::{Left, Timer};
 use handfast_ring::Fault;
 use handfast_sys::clock;

@@ -4,8 +4,7 @@
 //! All messages count against the peer's user, and a peer that leaves too much unread is cut: so no peer that makes this
 //! process send can make it keep more than one user may.
 
-use super::Link;
-use super::connection;
+use super::{Link, connection};
 use crate::rank;
 use crate::users::{Charge, Users};
 use handfast_layout::control::{ControlMessage, Encoded};

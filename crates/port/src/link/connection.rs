@@ -1,8 +1,8 @@
 //! The connection of a link: its control socket, and the process descriptor of the peer. A link that has ended, and whose messages
 //! have all been received, has neither, however long the application holds it, by a right or by a request.
 
-use super::inbox::DISCARD_NS_MAX;
-use super::{Link, inbox};
+use super::Link;
+use super::inbox::{self, DISCARD_NS_MAX};
 use crate::process::token;
 use crate::rank;
 use crate::users::{Charge, Foreign, Users};

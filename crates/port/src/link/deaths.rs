@@ -1,7 +1,6 @@
 //! Notices to be given when a port of the peer is gone, or a right to it was revoked.
 
-use super::Link;
-use super::revoked;
+use super::{Link, revoked};
 use handfast_proto::rights::Handle;
 use std::sync::Weak;
 

@@ -1,14 +1,10 @@
 //! How this process rings the bells of the peer, and looks after what has been rung for.
 
-use super::Link;
-use super::backlog;
-use super::rouse;
-use super::rouse::ROUSED_MAX;
-use super::tasks;
+use super::rouse::{self, ROUSED_MAX};
+use super::{Link, backlog, tasks};
 use crate::peer_bells::PeerBells;
 use crate::process::{SLEEPS_NS, WATCH_NS, WATCH_NS_MAX};
-use crate::slots::SLOTS_PER_LANE;
-use crate::slots::SlotState;
+use crate::slots::{SLOTS_PER_LANE, SlotState};
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
 use handfast_channel::{arm, bell, stamp};

@@ -13,8 +13,7 @@
 //! Receivers without a lane have turns ([`Queue`]). When all lanes are in use they are marked: the next thread that
 //! posts to a lane first gives it away, if no message is under way in it.
 
-use super::backlog;
-use super::tasks;
+use super::{backlog, tasks};
 use crate::link::{Link, Outgoing};
 use crate::rank;
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};

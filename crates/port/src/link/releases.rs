@@ -1,10 +1,7 @@
 //! The rights of a link that are about to end.
 
-use super::Link;
 use super::introductions::CLAIMS_STEP;
-use super::redirects;
-use super::spread;
-use super::usage;
+use super::{Link, redirects, spread, usage};
 use crate::rank;
 use crate::users::Charge;
 use handfast_layout::control::released;

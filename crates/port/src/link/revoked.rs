@@ -1,9 +1,6 @@
 //! Rights of a link that were revoked: the peer's, which it is told of, and those of this process.
 
-use super::backlog;
-use super::connection;
-use super::deaths;
-use super::{Link, UNSAID_MAX};
+use super::{Link, UNSAID_MAX, backlog, connection, deaths};
 use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;

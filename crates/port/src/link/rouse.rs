@@ -4,8 +4,7 @@
 //! on wakes a few, and a thread that works for the peer's user the rest.
 
 use super::Link;
-use super::tasks;
-use super::tasks::Tasks;
+use super::tasks::{self, Tasks};
 use crate::parked::Parked;
 use crate::rank;
 use core::sync::atomic::AtomicBool;

@@ -1,7 +1,6 @@
 //! Wake-ups of single threads of the peer, after something was published for them.
 
-use super::Link;
-use super::backlog;
+use super::{Link, backlog};
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, NOBODY};

@@ -2,28 +2,21 @@
 
 use super::WithOnce;
 use super::once::{self, OnceRights};
-use crate::closing;
 use crate::error::{Gone, ReceiveError, SendError};
-use crate::introduce;
-use crate::introduce::provide;
-use crate::introduce::{OF_MOVED, Provided, mint};
-use crate::link::Link;
+use crate::introduce::{self, OF_MOVED, Provided, mint, provide};
 use crate::link::introductions::Named;
-use crate::link::lanes;
-use crate::links;
+use crate::link::{Link, lanes};
 use crate::options::Waiting;
-use crate::polling;
-use crate::port::notice;
-use crate::port::notice::Notice;
-use crate::port::ports;
-use crate::port::{NewHome, Port};
+use crate::poller::upkeep;
+use crate::port::notice::{self, Notice};
+use crate::port::{NewHome, Port, ports};
 use crate::process::Process;
-use crate::rank;
 use crate::receive_right::ReceiveRight;
 use crate::request::{Mark, Request, take_mark};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
 use crate::send::SendRight;
+use crate::{closing, links, polling, rank};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
@@ -80,7 +73,7 @@ impl Home {
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     pub(super) fn serve(&self, receive: ReceiveRight, with_once: Option<WithOnce>) {
         let port = receive.port().clone();
-        polling::lock(&port.at).pass_on();
+        upkeep::pass_on(&mut polling::lock(&port.at));
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         let _ = port.notices.added();
         receive.notify_no_senders();

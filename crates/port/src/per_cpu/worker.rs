@@ -2,8 +2,8 @@
 
 use super::{Bell, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
-use crate::polling;
-use crate::polling::waits;
+use crate::poller::answered;
+use crate::polling::{self, waits};
 use crate::process::Process;
 use crate::rank;
 use crate::request::Request;
@@ -61,7 +61,7 @@ impl Worker<'_> {
         let mut guard = polling::try_lock(&port.at);
         if let Some(answered) = self.answered.take() {
             match &mut guard {
-                Some(poller) => poller.give_back(answered),
+                Some(poller) => answered::give_back(poller, answered),
                 None => answered.pool(),
             }
         }

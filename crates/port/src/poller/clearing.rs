@@ -1,12 +1,17 @@
 //! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
 
-use super::Poller;
-use super::lane::Lane;
+use super::lane::{Lane, wake_for_room};
+use super::through::beside;
+use super::{Poller, bells, pinned, upkeep};
+use crate::link::Link;
+use crate::link::introductions::Named;
 use crate::port::ports;
 use crate::request::Received;
 use handfast_layout::link::SLOTS;
+use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Key, Rang};
 use handfast_sys::clock;
+use std::sync::Arc;
 
 /// Lanes that are looked at in one go when links have ended.
 const CLEAR_LANES: usize = 128;
@@ -66,132 +71,184 @@ impl Clearing {
     }
 }
 
-impl Poller {
-    /// Links have ended: their lanes are looked for, some at a time, so that messages of others do not wait for a look at all. Not
-    /// at every look while messages of the dead are left.
-    #[cold]
-    pub(super) fn follow_deaths(&mut self, deaths: u32) {
-        let begun_ns = clock::ticks_ns();
-        let is_new = self.clearing.links != deaths;
-        if is_new || !self.is_clearing() {
-            if begun_ns < self.clearing.again_ns {
-                return;
-            }
-            // Messages may wait for something that comes no more.
-            self.waiting.begin();
-            self.forget_links();
-            // No other thread has seen these links: their contents are first heard of here. They are the next
-            // port's, if this one is gone.
-            let rung = (!self.is_closed).then(|| ports::at(&self.process, self.receiver));
-            for link in rung
-                .flatten()
-                .map(|port| port.at.take_rung())
-                .unwrap_or_default()
-            {
-                self.hear_link(&link);
-            }
-            self.clearing.links = deaths;
-            // From where the last look ended: one that is begun again and again comes round, too.
-            self.clearing.lanes = self.lanes.len();
-            self.clearing.took_ns = 0;
-        }
-        self.clear_out();
-        let then_ns = clock::ticks_ns();
-        self.clearing.took_ns += then_ns.saturating_sub(begun_ns);
-        if self.is_clearing() {
+/// Links have ended: their lanes are looked for, some at a time, so that messages of others do not wait for a look at all. Not
+/// at every look while messages of the dead are left.
+#[cold]
+pub(super) fn follow_deaths(poller: &mut Poller, deaths: u32) {
+    let begun_ns = clock::ticks_ns();
+    let is_new = poller.clearing.links != deaths;
+    if is_new || !is_clearing(poller) {
+        if begun_ns < poller.clearing.again_ns {
             return;
         }
-        self.clearing.ends(then_ns);
-        self.seen.deaths = deaths;
+        // Messages may wait for something that comes no more.
+        poller.waiting.begin();
+        pinned::forget_links(poller);
+        // No other thread has seen these links: their contents are first heard of here. They are the next
+        // port's, if this one is gone.
+        let rung = (!poller.is_closed).then(|| ports::at(&poller.process, poller.receiver));
+        for link in rung
+            .flatten()
+            .map(|port| port.at.take_rung())
+            .unwrap_or_default()
+        {
+            bells::hear_link(poller, &link);
+        }
+        poller.clearing.links = deaths;
+        // From where the last look ended: one that is begun again and again comes round, too.
+        poller.clearing.lanes = poller.lanes.len();
+        poller.clearing.took_ns = 0;
     }
+    clear_out(poller);
+    let then_ns = clock::ticks_ns();
+    poller.clearing.took_ns += then_ns.saturating_sub(begun_ns);
+    if is_clearing(poller) {
+        return;
+    }
+    poller.clearing.ends(then_ns);
+    poller.seen.deaths = deaths;
+}
 
-    /// Whether what the peers of so many links may have left has been received, of the links that have ended so far.
-    pub(super) fn has_heard(&self, links: u32) -> bool {
-        if self.clearing.links.wrapping_sub(links).cast_signed() < 0 {
-            return false;
-        }
-        if !self.is_clearing() && !self.clearing.has_left {
-            return true;
-        }
-        let is_before = |lane: &Lane| {
-            let ended = lane.link.life.ended_at();
-            ended.is_some_and(|ended| links.wrapping_sub(ended).cast_signed() >= 0)
+/// Whether what the peers of so many links may have left has been received, of the links that have ended so far.
+pub(super) fn has_heard(poller: &Poller, links: u32) -> bool {
+    if poller.clearing.links.wrapping_sub(links).cast_signed() < 0 {
+        return false;
+    }
+    if !is_clearing(poller) && !poller.clearing.has_left {
+        return true;
+    }
+    let is_before = |lane: &Lane| {
+        let ended = lane.link.life.ended_at();
+        ended.is_some_and(|ended| links.wrapping_sub(ended).cast_signed() >= 0)
+    };
+    let mut lanes = poller.lanes.iter().flatten();
+    !lanes.any(|lane| is_before(lane) && lane.consumer.is_ready(&lane.link.region))
+}
+
+/// Whether messages of the dead are left that do not wait for a right: those that do are looked at again in time.
+pub(super) fn has_left(poller: &Poller) -> bool {
+    let is_left = |lane: &Lane| lane.link.is_down() && !lane.waits;
+    poller.clearing.has_left && poller.lanes.iter().flatten().any(is_left)
+}
+
+/// Whether there may be messages in lanes of links that have ended: some of the remaining lanes have been looked at now.
+#[inline]
+pub(crate) fn goes_on_clearing(poller: &mut Poller) -> bool {
+    let is_clearing = is_clearing(poller);
+    if is_clearing {
+        upkeep::refresh(poller);
+    }
+    is_clearing
+}
+
+/// Whether lanes are left to be looked at since links have ended: a thread that would sleep goes on first.
+pub(super) const fn is_clearing(poller: &Poller) -> bool {
+    poller.clearing.lanes > 0
+}
+
+/// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
+fn clear_out(poller: &mut Poller) {
+    let mut have_gone = false;
+    for _ in 0..CLEAR_LANES {
+        let Some(key) = poller.clearing.step(poller.lanes.len()) else {
+            break;
         };
-        let mut lanes = self.lanes.iter().flatten();
-        !lanes.any(|lane| is_before(lane) && lane.consumer.is_ready(&lane.link.region))
+        have_gone |= clear(poller, key);
     }
-
-    /// Whether messages of the dead are left that do not wait for a right: those that do are looked at again in time.
-    pub(super) fn has_left(&self) -> bool {
-        let is_left = |lane: &Lane| lane.link.is_down() && !lane.waits;
-        self.clearing.has_left && self.lanes.iter().flatten().any(is_left)
+    if have_gone {
+        // In one go: a dead user's lanes may be thousands.
+        let lanes = &poller.lanes;
+        poller.active.retain(|key| lanes[key].is_some());
+        poller.waiting.retain(|key| lanes[key].is_some());
     }
+}
 
-    /// Whether there may be messages in lanes of links that have ended: some of the remaining lanes have been looked at now.
-    #[inline]
-    pub(crate) fn goes_on_clearing(&mut self) -> bool {
-        let is_clearing = self.is_clearing();
-        if is_clearing {
-            self.refresh();
+/// Forgets a lane if its link has ended and nothing is left in it. Whether it was there.
+fn clear(poller: &mut Poller, key: Key) -> bool {
+    let Some(Some(lane)) = poller.lanes.get_mut(key) else {
+        return false;
+    };
+    // A box kept for the next message would keep a dead caller's link.
+    let is_down = |passed: &mut Box<Received>| {
+        let reply = passed.reply_slot();
+        reply.is_some_and(|reply| reply.link.is_down())
+    };
+    drop(lane.passed.take_if(is_down));
+    if !lane.link.is_down() {
+        return false;
+    }
+    // A lane holds so many messages at its peer's end and no more; a peer that was cut and goes on writing is not
+    // listened to.
+    let position = lane.consumer.position();
+    let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
+    let is_over = position.wrapping_sub(end).cast_signed() >= 0;
+    // The rights of a link that was cut have ended.
+    if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
+        return upkeep::forget(poller, key);
+    }
+    poller.clearing.has_messages = true;
+    if !lane.waits && !poller.rota.is_active(key) {
+        // Messages of the dead are received like others; a lane that was out becomes active for that, and one that waits
+        // has its turn.
+        let user = lane.link.peer.uid;
+        if poller.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
+            poller.active.push(user, key);
         }
-        is_clearing
     }
+    false
+}
 
-    /// Whether lanes are left to be looked at since links have ended: a thread that would sleep goes on first.
-    pub(super) const fn is_clearing(&self) -> bool {
-        self.clearing.lanes > 0
+/// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
+/// takes is this one's. A message in each place at the most.
+pub(crate) fn take_dead(poller: &mut Poller, link: &Arc<Link>) {
+    upkeep::refresh(poller);
+    let groups = poller.groups.clone();
+    let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
+    let heard = group.and_then(|group| group.link(link.index));
+    if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
+        bells::hear_link(poller, &heard);
     }
-
-    /// Forgets the lanes of dead links among the next ones, once their one-way messages have been received.
-    fn clear_out(&mut self) {
-        let mut have_gone = false;
-        for _ in 0..CLEAR_LANES {
-            let Some(key) = self.clearing.step(self.lanes.len()) else {
+    for key in 0..poller.lanes.len() {
+        for _ in 0..SLOTS {
+            if !is_for_dead(poller, key, link) {
                 break;
-            };
-            have_gone |= self.clear(key);
-        }
-        if have_gone {
-            // In one go: a dead user's lanes may be thousands.
-            let lanes = &self.lanes;
-            self.active.retain(|key| lanes[key].is_some());
-            self.waiting.retain(|key| lanes[key].is_some());
-        }
-    }
-
-    /// Forgets a lane if its link has ended and nothing is left in it. Whether it was there.
-    fn clear(&mut self, key: Key) -> bool {
-        let Some(Some(lane)) = self.lanes.get_mut(key) else {
-            return false;
-        };
-        // A box kept for the next message would keep a dead caller's link.
-        let is_down = |passed: &mut Box<Received>| {
-            let reply = passed.reply_slot();
-            reply.is_some_and(|reply| reply.link.is_down())
-        };
-        drop(lane.passed.take_if(is_down));
-        if !lane.link.is_down() {
-            return false;
-        }
-        // A lane holds so many messages at its peer's end and no more; a peer that was cut and goes on writing is not
-        // listened to.
-        let position = lane.consumer.position();
-        let end = *lane.end.get_or_insert(position.wrapping_add(SLOTS));
-        let is_over = position.wrapping_sub(end).cast_signed() >= 0;
-        // The rights of a link that was cut have ended.
-        if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
-            return self.forget(key);
-        }
-        self.clearing.has_messages = true;
-        if !lane.waits && !self.rota.is_active(key) {
-            // Messages of the dead are received like others; a lane that was out becomes active for that, and one that waits
-            // has its turn.
-            let user = lane.link.peer.uid;
-            if self.rota.rang(key, clock::ticks_ns(), false) == Rang::Poll {
-                self.active.push(user, key);
             }
+            // A peer that makes another message of it meanwhile loses that.
+            drop(poller.take(key));
+            poller.look_again();
         }
-        false
+        upkeep::rested(poller, key);
+    }
+}
+
+/// Whether the next message of a lane is for a port that is gone.
+fn is_for_dead(poller: &Poller, key: Key, link: &Arc<Link>) -> bool {
+    let Some(lane) = &poller.lanes[key] else {
+        return false;
+    };
+    let is_dead = |port| match poller.named(link, port, 0) {
+        Named::To(target) => {
+            target.port != poller.port
+                && beside(&poller.process, poller.receiver, target.port).is_none()
+        }
+        Named::Trail(port) => port != poller.port,
+        Named::Dead => true,
+        _ => false,
+    };
+    Arc::ptr_eq(&lane.link, link)
+        && lane.consumer.is_ready(&link.region)
+        && (lane.consumer.peek(&link.region))
+            .is_ok_and(|(header, _)| is_handle(header.port) && is_dead(header.port))
+}
+
+/// Says in the lanes of a link, or of all, what has been taken.
+pub(crate) fn publish_heads(poller: &mut Poller, of: Option<&Arc<Link>>) {
+    let is_of = |lane: &Lane| of.is_none_or(|link| Arc::ptr_eq(&lane.link, link));
+    let lanes = poller.lanes.iter_mut().flatten();
+    for lane in lanes.filter(|lane| is_of(lane)) {
+        if lane.consumer.publish_head(&lane.link.region) {
+            wake_for_room(&lane.link, lane.consumer.place());
+        }
     }
 }
 

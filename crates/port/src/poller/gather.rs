@@ -20,39 +20,41 @@ pub(crate) trait Gathers {
     fn add(&mut self, count: usize);
 }
 
-impl Poller {
-    /// Puts the message just received into the batch, and the one-way messages that follow it in its lane,
-    /// until there are no more, the batch is full, or a message comes that is returned: a call, or one with
-    /// rights or through another right.
-    pub(crate) fn gather(&mut self, first: Request, batch: &mut impl Gathers) -> Option<Request> {
-        if !first.is_plain() {
-            return Some(first);
-        }
-        let (peer, seal) = (first.peer(), first.seal());
-        batch.start(first.into_message(), (peer, seal));
-        let key = self.last;
-        let lane = self.lanes.get_mut(key)?.as_mut()?;
-        let region = lane.link.region.view();
-        let usual = lane.usual();
-        let places = batch.places();
-        let run = lane
-            .consumer
-            .poll_many(&region, places, usual, |header| header.kind == Kind::Call);
-        if run.messages > 0 {
-            // Once: the word lies beside the head, which a producer without room looks at all the
-            // time.
-            wake_for_room(&lane.link, lane.consumer.place());
-        }
-        self.counts.sends += run.messages as u64;
-        self.counts.bytes += run.bytes;
-        let last = run.last.and_then(|last| match last {
-            Ok((header, len_bytes)) => {
-                self.spare = core::mem::replace(&mut places[run.messages], Message::new());
-                self.taken(key, header, len_bytes)
-            }
-            Err(Unusual) => self.take(key),
-        });
-        batch.add(run.messages);
-        last
+/// Puts the message just received into the batch, and the one-way messages that follow it in its lane,
+/// until there are no more, the batch is full, or a message comes that is returned: a call, or one with
+/// rights or through another right.
+pub(crate) fn gather(
+    poller: &mut Poller,
+    first: Request,
+    batch: &mut impl Gathers,
+) -> Option<Request> {
+    if !first.is_plain() {
+        return Some(first);
     }
+    let (peer, seal) = (first.peer(), first.seal());
+    batch.start(first.into_message(), (peer, seal));
+    let key = poller.last;
+    let lane = poller.lanes.get_mut(key)?.as_mut()?;
+    let region = lane.link.region.view();
+    let usual = lane.usual();
+    let places = batch.places();
+    let run = lane
+        .consumer
+        .poll_many(&region, places, usual, |header| header.kind == Kind::Call);
+    if run.messages > 0 {
+        // Once: the word lies beside the head, which a producer without room looks at all the
+        // time.
+        wake_for_room(&lane.link, lane.consumer.place());
+    }
+    poller.counts.sends += run.messages as u64;
+    poller.counts.bytes += run.bytes;
+    let last = run.last.and_then(|last| match last {
+        Ok((header, len_bytes)) => {
+            poller.spare = core::mem::replace(&mut places[run.messages], Message::new());
+            poller.taken(key, header, len_bytes)
+        }
+        Err(Unusual) => poller.take(key),
+    });
+    batch.add(run.messages);
+    last
 }

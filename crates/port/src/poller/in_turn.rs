@@ -1,6 +1,6 @@
 //! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
-use super::{LOOKS_PER_BELL, Poller};
+use super::{LOOKS_PER_BELL, Poller, bells, upkeep};
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::{Header, Unusual};
@@ -19,95 +19,96 @@ pub(super) enum Look {
     Taken(Result<(Header, usize), Unusual>),
 }
 
-impl Poller {
-    /// As [`Poller::next`], of whatever lanes there are.
-    #[inline(never)]
-    pub(super) fn next_of_any(&mut self) -> Option<Request> {
-        match self.next_in_turn() {
-            None => self.next_other(),
-            request => request,
+/// As [`Poller::next`], of whatever lanes there are.
+#[inline(never)]
+pub(super) fn next_of_any(poller: &mut Poller) -> Option<Request> {
+    match next_in_turn(poller) {
+        None => poller.next_other(),
+        request => request,
+    }
+}
+
+/// Whether the message that waits in an active lane of an overloaded server is taken now; its lane is put off if not.
+/// `None` without a message.
+#[inline(never)]
+pub(super) fn asks(poller: &mut Poller, key: Key) -> Option<Verdict> {
+    let lane = poller.lanes[key].as_ref()?;
+    if !lane.consumer.is_ready(&lane.link.region.view()) {
+        return None;
+    }
+    let verdict = poller.rota.request(key, clock::ticks_ns());
+    if verdict == Verdict::Defer {
+        upkeep::defer(poller, key);
+        poller.active.found();
+    }
+    Some(verdict)
+}
+
+/// Looks at an active lane, while the rota is calm or not.
+#[inline(always)]
+pub(super) fn look_at(poller: &mut Poller, key: Key, is_calm: bool) -> Look {
+    if !is_calm {
+        match asks(poller, key) {
+            None => return Look::Empty,
+            Some(Verdict::Serve) => {}
+            Some(Verdict::Defer) => return Look::Deferred,
         }
     }
+    let Some(lane) = poller.lanes[key].as_mut() else {
+        return Look::Empty;
+    };
+    let region = lane.link.region.view();
+    let usual = lane.usual();
+    let taken = lane.consumer.poll(&region, &mut poller.spare, usual);
+    taken.map_or(Look::Empty, Look::Taken)
+}
 
-    /// Whether the message that waits in an active lane of an overloaded server is taken now; its lane is put off if not.
-    /// `None` without a message.
-    #[inline(never)]
-    pub(super) fn asks(&mut self, key: Key) -> Option<Verdict> {
-        let lane = self.lanes[key].as_ref()?;
-        if !lane.consumer.is_ready(&lane.link.region.view()) {
-            return None;
-        }
-        let verdict = self.rota.request(key, clock::ticks_ns());
-        if verdict == Verdict::Defer {
-            self.defer(key);
-            self.active.found();
-        }
-        Some(verdict)
+/// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.
+pub(super) fn admit_due(poller: &mut Poller) -> Option<Request> {
+    match poller.rota.may_admit() || poller.looks.count.is_multiple_of(LOOKS_PER_BELL) {
+        true => upkeep::admit(poller),
+        false => None,
     }
+}
 
-    /// Looks at an active lane, while the rota is calm or not.
-    #[inline(always)]
-    pub(super) fn look_at(&mut self, key: Key, is_calm: bool) -> Look {
-        if !is_calm {
-            match self.asks(key) {
-                None => return Look::Empty,
-                Some(Verdict::Serve) => {}
-                Some(Verdict::Defer) => return Look::Deferred,
-            }
-        }
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return Look::Empty;
+/// The next message of an active lane.
+#[inline]
+pub(super) fn next_in_turn(poller: &mut Poller) -> Option<Request> {
+    poller.make_room();
+    let mut parked = 0;
+    poller.active.begin();
+    while let Some(key) = poller.active.look() {
+        let is_calm = poller.rota.is_calm();
+        let taken = match look_at(poller, key, is_calm) {
+            Look::Empty => continue,
+            // The next look goes on.
+            Look::Deferred => return upkeep::admit(poller),
+            Look::Taken(taken) => taken,
         };
-        let region = lane.link.region.view();
-        let usual = lane.usual();
-        let taken = lane.consumer.poll(&region, &mut self.spare, usual);
-        taken.map_or(Look::Empty, Look::Taken)
-    }
-
-    /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.
-    pub(super) fn admit_due(&mut self) -> Option<Request> {
-        match self.rota.may_admit() || self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
-            true => self.admit(),
-            false => None,
-        }
-    }
-
-    /// The next message of an active lane.
-    #[inline]
-    pub(super) fn next_in_turn(&mut self) -> Option<Request> {
-        self.make_room();
-        let mut parked = 0;
-        self.active.begin();
-        while let Some(key) = self.active.look() {
-            let taken = match self.look_at(key, self.rota.is_calm()) {
-                Look::Empty => continue,
-                // The next look goes on.
-                Look::Deferred => return self.admit(),
-                Look::Taken(taken) => taken,
-            };
-            let request = match taken {
-                Ok((header, len_bytes)) => self.taken(key, header, len_bytes),
-                Err(Unusual) => match self.take_unusual(key) {
-                    None if self.has_parked() => {
-                        parked += 1;
-                        if parked % PARKED_PER_BELL == 0 {
-                            // However many there are.
-                            self.look_around();
-                        }
-                        continue;
+        let request = match taken {
+            Ok((header, len_bytes)) => poller.taken(key, header, len_bytes),
+            Err(Unusual) => match poller.take_unusual(key) {
+                None if poller.has_parked() => {
+                    parked += 1;
+                    if parked % PARKED_PER_BELL == 0 {
+                        // However many there are.
+                        bells::look_around(poller);
                     }
-                    taken => taken,
-                },
-            };
-            self.active.found();
-            let (lanes, next) = self.active.front();
-            let next = lanes.get(next).and_then(|next| self.lanes[*next].as_ref());
-            if let Some(next) = next.filter(|_| self.active.len() > 1) {
-                // The next lane's line comes while this one's message is worked on.
-                next.consumer.prefetch(&next.link.region);
-            }
-            return request;
+                    continue;
+                }
+                taken => taken,
+            },
+        };
+        poller.active.found();
+        let (lanes, next) = poller.active.front();
+        let next = lanes
+            .get(next)
+            .and_then(|next| poller.lanes[*next].as_ref());
+        if let Some(next) = next.filter(|_| poller.active.len() > 1) {
+            // The next lane's line comes while this one's message is worked on.
+            next.consumer.prefetch(&next.link.region);
         }
-        None
+        return request;
     }
+    None
 }

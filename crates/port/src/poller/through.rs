@@ -3,8 +3,7 @@
 use super::lane::NO_RIGHT;
 use super::{Poller, named};
 use crate::link::introductions::Named;
-use crate::port::Port;
-use crate::port::ports;
+use crate::port::{Port, ports};
 use crate::process::Process;
 use crate::request::Request;
 use crate::seal::Seal;
@@ -25,75 +24,73 @@ pub(super) enum Through {
     Dead(&'static [u8]),
 }
 
-impl Poller {
-    /// Looks up the right that the message just taken came through, unless it is the lane's last one.
-    #[cold]
-    pub(super) fn look_up(&mut self, key: Key, header: Header) -> Result<Through, Fault> {
-        let Some(lane) = self.lanes[key].as_mut() else {
-            return Ok(Through::Dead(&[]));
-        };
-        let offset = lane.consumer.place().head();
-        let rule = Rule::RightHandle;
-        // Together with the seal it vouches for, or not at all.
-        lane.word = NO_RIGHT;
-        lane.ended = lane.link.rights.ended.load(Ordering::Acquire);
-        let link = &lane.link;
-        let seal = match named((self.protocols, &self.process), link, header.port, 0) {
-            Named::To(target) if target.port == self.port => Seal::of(target),
-            Named::To(target) => match beside(&self.process, self.receiver, target.port) {
-                Some(port) => match &port.once {
-                    None => Seal::of_member(target),
-                    // It is no lane's usual right.
-                    Some(once) if !once.is_used() => {
-                        lane.seal = Seal::of_once(target);
-                        return Ok(Through::Once(lane.seal));
-                    }
-                    Some(_) => return Ok(Through::Dead(&[])),
-                },
-                None => return Ok(Through::Dead(&[])),
+/// Looks up the right that the message just taken came through, unless it is the lane's last one.
+#[cold]
+pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<Through, Fault> {
+    let Some(lane) = poller.lanes[key].as_mut() else {
+        return Ok(Through::Dead(&[]));
+    };
+    let offset = lane.consumer.place().head();
+    let rule = Rule::RightHandle;
+    // Together with the seal it vouches for, or not at all.
+    lane.word = NO_RIGHT;
+    lane.ended = lane.link.rights.ended.load(Ordering::Acquire);
+    let link = &lane.link;
+    let seal = match named((poller.protocols, &poller.process), link, header.port, 0) {
+        Named::To(target) if target.port == poller.port => Seal::of(target),
+        Named::To(target) => match beside(&poller.process, poller.receiver, target.port) {
+            Some(port) => match &port.once {
+                None => Seal::of_member(target),
+                // It is no lane's usual right.
+                Some(once) if !once.is_used() => {
+                    lane.seal = Seal::of_once(target);
+                    return Ok(Through::Once(lane.seal));
+                }
+                Some(_) => return Ok(Through::Dead(&[])),
             },
-            Named::Dead => return Ok(Through::Dead(&[])),
-            Named::Revoked => return Ok(Through::Dead(REVOKED)),
-            Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
-                return Err(Fault { rule, offset });
-            }
-        };
-        (lane.word, lane.seal) = (header.port.into(), seal);
-        Ok(Through::To(lane.seal))
-    }
-
-    /// As [`Self::taken`], through a send-once right, which this uses up.
-    #[cold]
-    pub(super) fn taken_once(
-        &mut self,
-        key: Key,
-        header: Header,
-        len_bytes: usize,
-        seal: Seal,
-    ) -> Option<Request> {
-        let request = match header.kind {
-            Kind::PASSED => self.taken_passed(key, header, len_bytes, &Through::Once(seal)),
-            _ => self.taken(key, header, len_bytes),
-        }?;
-        let port = seal
-            .once()
-            .and_then(|port| ports::by_id(&self.process, port));
-        if let Some(once) = port.as_ref().and_then(|port| port.once.as_ref()) {
-            once.set_used();
+            None => return Ok(Through::Dead(&[])),
+        },
+        Named::Dead => return Ok(Through::Dead(&[])),
+        Named::Revoked => return Ok(Through::Dead(REVOKED)),
+        Named::Trail(_) | Named::NotYet(_) | Named::Unclaimed | Named::Unknown => {
+            return Err(Fault { rule, offset });
         }
-        Some(request)
-    }
+    };
+    (lane.word, lane.seal) = (header.port.into(), seal);
+    Ok(Through::To(lane.seal))
+}
 
-    /// Answers a message for a port that has ended, or by a right that was revoked.
-    #[cold]
-    pub(super) fn refuse(&mut self, request: Request, why: &[u8]) -> Option<Request> {
-        if let Some(reply) = request.reply_right() {
-            reply.answer(Kind::DeadPort, why);
-        }
-        drop(request.answered());
-        self.looks.again = true;
-        None
+/// As [`Poller::taken`], through a send-once right, which this uses up.
+#[cold]
+pub(super) fn taken_once(
+    poller: &mut Poller,
+    key: Key,
+    header: Header,
+    len_bytes: usize,
+    seal: Seal,
+) -> Option<Request> {
+    let request = match header.kind {
+        Kind::PASSED => poller.taken_passed(key, header, len_bytes, &Through::Once(seal)),
+        _ => poller.taken(key, header, len_bytes),
+    }?;
+    let port = seal
+        .once()
+        .and_then(|port| ports::by_id(&poller.process, port));
+    if let Some(once) = port.as_ref().and_then(|port| port.once.as_ref()) {
+        once.set_used();
     }
+    Some(request)
+}
+
+/// Answers a message for a port that has ended, or by a right that was revoked.
+#[cold]
+pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Option<Request> {
+    if let Some(reply) = request.reply_right() {
+        reply.answer(Kind::DeadPort, why);
+    }
+    drop(request.answered());
+    poller.looks.again = true;
+    None
 }
 
 /// The port with this number, where it shares this receiver.

@@ -1,7 +1,8 @@
 //! Lanes whose first message waits for the right it names: they are not looked at with the others, and have no place in the rota.
 
-use super::Poller;
 use super::patience::Patience;
+use super::{Poller, bells, upkeep};
+use crate::poller::said;
 use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_proto::rota::Key;
@@ -61,120 +62,119 @@ impl Waiting {
     }
 }
 
-impl Poller {
-    /// The first message of this lane waits. The lane is armed, so that it rings for later messages.
-    pub(super) fn park(&mut self, key: Key, until_ns: u64) {
-        self.looks.parked = true;
-        self.rest(key);
-        self.rota.quiet(key, clock::ticks_ns());
-        if let Some(lane) = self.lanes[key].as_mut() {
-            arm::leave_armed(&lane.link.region, lane.consumer.place());
-            if !core::mem::replace(&mut lane.waits, true) {
-                self.waiting.push(key, until_ns);
-            }
+/// The first message of this lane waits. The lane is armed, so that it rings for later messages.
+pub(super) fn park(poller: &mut Poller, key: Key, until_ns: u64) {
+    poller.looks.parked = true;
+    upkeep::rest(poller, key);
+    poller.rota.quiet(key, clock::ticks_ns());
+    if let Some(lane) = poller.lanes[key].as_mut() {
+        arm::leave_armed(&lane.link.region, lane.consumer.place());
+        if !core::mem::replace(&mut lane.waits, true) {
+            poller.waiting.push(key, until_ns);
         }
     }
+}
 
-    /// The lane waits no more.
-    pub(super) fn stop_waiting(&mut self, key: Key) {
-        if self.lanes[key].as_ref().is_some_and(|lane| lane.waits) {
-            self.waiting.retain(|waits| waits != key);
-        }
+/// The lane waits no more.
+pub(super) fn stop_waiting(poller: &mut Poller, key: Key) {
+    if poller.lanes[key].as_ref().is_some_and(|lane| lane.waits) {
+        poller.waiting.retain(|waits| waits != key);
     }
+}
 
-    /// Looks at some lanes that wait, if one of them may have to no longer. Whether some are left to look at.
-    pub(super) fn look_at_waiting(&mut self) -> bool {
-        self.look_called(|| None)
+/// Looks at some lanes that wait, if one of them may have to no longer. Whether some are left to look at.
+pub(super) fn look_at_waiting(poller: &mut Poller) -> bool {
+    look_called(poller, || None)
+}
+
+/// As [`Poller::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
+fn look_called(poller: &mut Poller, called: impl FnOnce() -> Option<u64>) -> bool {
+    if poller.waiting.is_empty() {
+        return false;
     }
-
-    /// As [`Self::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
-    fn look_called(&mut self, called: impl FnOnce() -> Option<u64>) -> bool {
-        if self.waiting.is_empty() {
-            return false;
-        }
-        // Acquire: pairs with the Release of `Process::has_settled`.
-        let settled = self.process.settled.load(Ordering::Acquire);
-        let still_sleeps = self.still_sleeps();
-        let now_ns = match still_sleeps {
-            true => self.waiting.patience.slept(),
-            false => (self.waiting.patience).slept_until(called(), self.waiting.due_ns),
+    // Acquire: pairs with the Release of `Process::has_settled`.
+    let settled = poller.process.settled.load(Ordering::Acquire);
+    let still_sleeps = bells::still_sleeps(poller);
+    let now_ns = match still_sleeps {
+        true => poller.waiting.patience.slept(),
+        false => (poller.waiting.patience).slept_until(called(), poller.waiting.due_ns),
+    };
+    let is_late = poller.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
+    if settled != poller.waiting.settled || is_late {
+        poller.waiting.settled = settled;
+        poller.waiting.begin();
+    }
+    for _ in 0..PER_LOOK.min(poller.waiting.unseen) {
+        poller.waiting.unseen -= 1;
+        let Some(key) = poller.waiting.lanes.pop_front() else {
+            break;
         };
-        let is_late = self.waiting.due_ns.is_some_and(|due_ns| due_ns < now_ns);
-        if settled != self.waiting.settled || is_late {
-            self.waiting.settled = settled;
-            self.waiting.begin();
+        if let Some(until_ns) = said::until(poller, key) {
+            poller.waiting.push(key, until_ns);
+            continue;
         }
-        for _ in 0..PER_LOOK.min(self.waiting.unseen) {
-            self.waiting.unseen -= 1;
-            let Some(key) = self.waiting.lanes.pop_front() else {
-                break;
-            };
-            if let Some(until_ns) = self.until(key) {
-                self.waiting.push(key, until_ns);
-                continue;
-            }
-            if let Some(lane) = self.lanes[key].as_mut() {
-                lane.waits = false;
-                self.answer_key(key);
-            }
+        if let Some(lane) = poller.lanes[key].as_mut() {
+            lane.waits = false;
+            bells::answer_key(poller, key);
         }
-        if still_sleeps && self.is_idle() {
-            self.waiting.patience.rests();
-        }
-        self.waiting.unseen > 0
     }
+    if still_sleeps && bells::is_idle(poller) {
+        poller.waiting.patience.rests();
+    }
+    poller.waiting.unseen > 0
+}
 
-    /// Whether something has happened that lanes may have waited for.
-    pub(super) fn is_settled(&self) -> bool {
-        // Acquire: as above.
-        !self.waiting.is_empty()
-            && self.process.settled.load(Ordering::Acquire) != self.waiting.settled
-    }
+/// Whether something has happened that lanes may have waited for.
+pub(super) fn is_settled(poller: &Poller) -> bool {
+    // Acquire: as above.
+    !poller.waiting.is_empty()
+        && poller.process.settled.load(Ordering::Acquire) != poller.waiting.settled
+}
 
-    /// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
-    pub(crate) fn sleep_ns_max(&self) -> Option<u64> {
-        let until_ns = self.waiting.due_ns?;
-        // Later than that, and not at that time.
-        Some(self.waiting.patience.left_ns(until_ns) + 1)
-    }
+/// How long the receiver may sleep, once it is prepared to: a message that waits is due then.
+pub(crate) fn sleep_ns_max(poller: &Poller) -> Option<u64> {
+    let until_ns = poller.waiting.due_ns?;
+    // Later than that, and not at that time.
+    Some(poller.waiting.patience.left_ns(until_ns) + 1)
+}
 
-    /// As [`Self::prepare_sleep`], for a thread, a task or a loop that waits from then on.
-    pub(crate) fn prepare_to_wait(&mut self, how: u32) -> bool {
-        let is_prepared = self.prepare_sleep(how);
-        if is_prepared {
-            // Under the lock: this was the last look.
-            self.waiting.patience.rests();
-        }
-        is_prepared
+/// As [`Poller::prepare_sleep`], for a thread, a task or a loop that waits from then on.
+pub(crate) fn prepare_to_wait(poller: &mut Poller, how: u32) -> bool {
+    let is_prepared = bells::prepare_sleep(poller, how);
+    if is_prepared {
+        // Under the lock: this was the last look.
+        poller.waiting.patience.rests();
     }
+    is_prepared
+}
 
-    /// Before the look of a task or a loop, which may have waited, or another thread meanwhile, and before what rang is heard; `called`
-    /// says when a waiter here was called first.
-    pub(crate) fn resume(&mut self, called: impl FnOnce() -> Option<u64>) {
-        self.look_called(called);
-    }
+/// Before the look of a task or a loop, which may have waited, or another thread meanwhile, and before what rang is heard; `called`
+/// says when a waiter here was called first.
+pub(crate) fn resume(poller: &mut Poller, called: impl FnOnce() -> Option<u64>) {
+    look_called(poller, called);
+}
 
-    /// Whether a message waits for the right it names.
-    pub(crate) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
+/// Whether a message waits for the right it names.
+pub(crate) fn has_waiting(poller: &Poller) -> bool {
+    !poller.waiting.is_empty()
+}
 
-    /// A thread has slept, or has been about to, and lanes are looked at from now on. It may have slept on while others looked.
-    pub(super) fn wakes(&mut self) {
-        // First: lanes that rang become active.
-        let now_ns = self.is_idle().then(clock::ticks_ns);
-        match self.still_sleeps() {
-            true => self.waiting.patience.slept(),
-            false => self
-                .waiting
-                .patience
-                .slept_until(now_ns, self.waiting.due_ns),
-        };
-    }
+/// A thread has slept, or has been about to, and lanes are looked at from now on. It may have slept on while others looked.
+pub(super) fn wakes(poller: &mut Poller) {
+    // First: lanes that rang become active.
+    let now_ns = bells::is_idle(poller).then(clock::ticks_ns);
+    match bells::still_sleeps(poller) {
+        true => poller.waiting.patience.slept(),
+        false => poller
+            .waiting
+            .patience
+            .slept_until(now_ns, poller.waiting.due_ns),
+    };
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::poller::Poller;
     use crate::polling;
     use handfast_wait::word;
@@ -184,7 +184,7 @@ mod tests {
     /// How long the poller takes itself to have waited when a task looks a second after the last look.
     fn waited_ns(poller: &mut Poller, called: Option<u64>) -> u64 {
         let before_ns = poller.waiting.patience.after(SECOND_NS);
-        poller.resume(|| called);
+        resume(poller, || called);
         poller.waiting.patience.look() - before_ns
     }
 
@@ -198,17 +198,17 @@ mod tests {
         let port = node.anonymous().unwrap();
         let right = port.mint(0).connect().unwrap();
         let mut poller = polling::lock(&port.port().at);
-        poller.refresh();
+        upkeep::refresh(&mut poller);
         poller.waiting.push(0, u64::MAX);
         assert!(!poller.groups.is_empty());
-        assert!(poller.prepare_to_wait(word::DESCRIPTOR), "a task");
-        poller.withdraw();
-        assert!(poller.prepare_to_wait(word::ASLEEP), "a thread");
+        assert!(prepare_to_wait(&mut poller, word::DESCRIPTOR), "a task");
+        bells::withdraw(&mut poller);
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP), "a thread");
         let asleep_ns = waited_ns(&mut poller, None);
         assert!(asleep_ns >= SECOND_NS, "{asleep_ns}");
         // The look was none of a thread that receives: it sleeps still.
         assert!(waited_ns(&mut poller, None) >= SECOND_NS);
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         let rings = |poller: &Poller| {
             poller
                 .groups
@@ -219,16 +219,16 @@ mod tests {
         let rung_ns = waited_ns(&mut poller, None);
         assert!(rung_ns < SECOND_NS / 2, "{rung_ns}");
         // It was called half a second ago.
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
-        let called_ns = handfast_sys::clock::ticks_ns() - SECOND_NS / 2;
+        let called_ns = clock::ticks_ns() - SECOND_NS / 2;
         let called_ns = waited_ns(&mut poller, Some(called_ns));
         assert!(
             (SECOND_NS / 4..SECOND_NS * 3 / 4).contains(&called_ns),
             "{called_ns}"
         );
         // A lane is looked at, where the right may be provided: the time in which its messages are handled is no wait.
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         poller.active.push(0, 1);
         let active_ns = waited_ns(&mut poller, None);
         poller.active.pop();
@@ -236,25 +236,25 @@ mod tests {
         // The same for a thread that wakes: it has slept, ...
         let slept_ns = |poller: &mut Poller| {
             let before_ns = poller.waiting.patience.after(SECOND_NS);
-            poller.withdraw();
+            bells::withdraw(poller);
             poller.waiting.patience.look() - before_ns
         };
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or slept on while another looked and found nothing, as the keeper does when a waiter is due, ...
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         let before_ns = poller.waiting.patience.after(SECOND_NS);
-        assert!(poller.prepare_sleep(word::ASLEEP));
+        assert!(bells::prepare_sleep(&mut poller, word::ASLEEP));
         let seen_ns = poller.waiting.patience.after(0);
         assert!(seen_ns - before_ns >= SECOND_NS);
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or found something, ...
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
         poller.waiting.patience.look();
         assert!(slept_ns(&mut poller) < SECOND_NS / 2);
         // ... or something rang, and the process did not run for a second: the lane that rang is looked at before the wait is over, ...
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
         poller.waiting.due_ns = Some(poller.waiting.patience.after(0) + SECOND_NS);
         let stopped_ns = slept_ns(&mut poller);
@@ -264,7 +264,7 @@ mod tests {
             "{stopped_ns}"
         );
         // ... and has a lane active.
-        assert!(poller.prepare_to_wait(word::ASLEEP));
+        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
         poller.active.push(0, 1);
         let active_ns = slept_ns(&mut poller);
         poller.active.pop();

@@ -2,6 +2,7 @@
 
 use super::{Guard, try_lock};
 use crate::link::group;
+use crate::poller::{bells, upkeep, waiting};
 use crate::port::receiver::{FUTILE_PER_USEFUL, Receiver, park};
 use crate::request::Request;
 use core::sync::atomic::Ordering;
@@ -30,7 +31,7 @@ pub(super) fn follow(port: &Receiver, deadline_ns: Option<u64>) -> Option<Guard<
         // `leave`, which every message passes and which therefore must cost nothing.
         futex::fence_own_threads();
         if let Some(mut guard) = try_lock(port) {
-            guard.withdraw();
+            bells::withdraw(&mut guard);
             break Some(guard);
         }
         if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
@@ -84,17 +85,15 @@ impl Place for Receiving<'_> {
         let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
         super::waits::note_calls(self.port, &poller);
-        if !poller.prepare_to_wait(how) {
+        if !waiting::prepare_to_wait(&mut poller, how) {
             self.guard = Some(poller);
             return Parked {
                 ready: self.look(),
                 posted_after_ns: None,
             };
         }
-        let groups = poller.groups();
-        let due_ns = poller
-            .sleep_ns_max()
-            .map(|sleep_ns| clock::now_ns() + sleep_ns);
+        let groups = bells::groups(&poller);
+        let due_ns = waiting::sleep_ns_max(&poller).map(|sleep_ns| clock::now_ns() + sleep_ns);
         drop(poller);
         let until_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);
@@ -121,8 +120,8 @@ impl Place for Receiving<'_> {
         let Some(poller) = self.guard.as_mut() else {
             return NOTHING;
         };
-        poller.withdraw();
-        poller.refresh();
+        bells::withdraw(poller);
+        upkeep::refresh(poller);
         let ready = self.look();
         self.port.slept(match ended {
             Some(Wait::TimedOut) => 0,

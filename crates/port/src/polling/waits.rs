@@ -1,7 +1,7 @@
 //! How tasks and loops look, rest, and are called when it is time.
 
 use super::{Guard, hand_over, leave, renew_waiter, try_lock, try_take};
-use crate::poller::Poller;
+use crate::poller::{Poller, bells, upkeep, waiting};
 use crate::port::receiver::Receiver;
 use crate::port::receiver::waits::{
     call_in, due_ns, has_only_threads, lower, note_miss, note_next_call, take_called_ns,
@@ -40,8 +40,8 @@ pub(crate) fn rest<T>(
     lower(port);
     for _ in 0..RESTS {
         note_calls(port, &poller);
-        if poller.prepare_to_wait(word::DESCRIPTOR) {
-            if let Some(sleep_ns) = poller.sleep_ns_max() {
+        if waiting::prepare_to_wait(&mut poller, word::DESCRIPTOR) {
+            if let Some(sleep_ns) = waiting::sleep_ns_max(&poller) {
                 call_in(port, sleep_ns);
             }
             return None;
@@ -63,7 +63,7 @@ pub(crate) fn rest<T>(
 /// Before a thread, a task or a loop prepares to wait, and a message with it: the time of the first call here is noted. Until then
 /// nothing has come.
 pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
-    if poller.has_waiting() {
+    if waiting::has_waiting(poller) {
         note_next_call(port);
     }
 }
@@ -71,9 +71,9 @@ pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
 /// Before a look of a thread that has not slept itself.
 pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
     // First: what rang is heard by the others.
-    poller.resume(|| take_called_ns(port));
-    poller.refresh();
-    poller.hear_foreign_all();
+    waiting::resume(poller, || take_called_ns(port));
+    upkeep::refresh(poller);
+    bells::hear_foreign_all(poller);
 }
 
 /// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
@@ -91,7 +91,7 @@ pub(crate) fn look(port: &Receiver, poller: &mut Poller) -> Option<Request> {
     let request = try_take(poller)?;
     if let Some(since_ns) = poller.waits.since_ns.take() {
         let stamp = bell_layout::bell(port.index) + bell_layout::STAMP;
-        let groups = poller.groups();
+        let groups = bells::groups(poller);
         let posted = groups.iter();
         let posted = posted.map(|group| stamped_after(&group.bells, stamp, since_ns));
         let posted = posted.filter(|after_ns| *after_ns > 0).min();

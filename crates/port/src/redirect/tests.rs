@@ -1,12 +1,9 @@
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link, link_of};
-use crate::give_back;
-use crate::introduce::Provided;
-use crate::introduce::provide;
+use crate::introduce::{Provided, provide};
 use crate::link::lanes;
-use crate::link_end;
-use crate::links;
 use crate::send::SendRight;
+use crate::{give_back, link_end, links};
 use handfast_layout::control::kind;
 use handfast_layout::link::LANES;
 use handfast_layout::link::passed_word;

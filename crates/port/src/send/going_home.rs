@@ -1,8 +1,7 @@
 //! A right that goes home in an answer which is only passed on (`home`).
 
 use super::{Origin, SendRight};
-use crate::link::Link;
-use crate::link::introductions;
+use crate::link::{Link, introductions};
 use crate::process::Process;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::hello::Process as Name;

@@ -1,8 +1,7 @@
 //! How long the exporter has to know a right: until its last copy is dropped, and what was sent with it has been taken.
 
 use super::{Origin, SendRight};
-use crate::link::Link;
-use crate::link::releases;
+use crate::link::{Link, releases};
 use core::sync::atomic::Ordering;
 use handfast_sys::deadline;
 use std::sync::Arc;

@@ -2,8 +2,7 @@
 
 use super::{Origin, SendRight};
 use crate::error::{Gone, SendError};
-use crate::link::redirects;
-use crate::link::redirects::Moved;
+use crate::link::redirects::{self, Moved};
 use crate::link::revoked;
 use crate::options::Waiting;
 use crate::port::NewHome;

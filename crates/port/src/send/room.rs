@@ -2,8 +2,7 @@
 
 use super::SendRight;
 use crate::error::{Exhausted, SendError};
-use crate::link::Link;
-use crate::link::tasks;
+use crate::link::{Link, tasks};
 use crate::options::Waiting;
 use core::sync::atomic::Ordering;
 use core::time::Duration;

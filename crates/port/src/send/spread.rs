@@ -4,11 +4,8 @@
 //! taken there.
 
 use super::{Origin, SendRight};
-use crate::link::lanes;
-use crate::link::lanes::sent;
-use crate::link::lanes::{NOBODY, Sent};
-use crate::link::spread;
-use crate::link::spread::Entry;
+use crate::link::lanes::{self, NOBODY, Sent, sent};
+use crate::link::spread::{self, Entry};
 use crate::options::Options;
 use crate::slots::Ticket;
 use core::sync::atomic::{AtomicU32, Ordering};

@@ -1,8 +1,7 @@
 //! A right that goes through the process that gave it, until there is a link with the exporter.
 
 use super::SendRight;
-use crate::link::Link;
-use crate::link::introductions;
+use crate::link::{Link, introductions};
 use crate::options::Options;
 use crate::process::Process;
 use crate::rank;

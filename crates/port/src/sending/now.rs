@@ -1,8 +1,5 @@
 //! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
 
-use crate::again;
-use crate::give_back;
-use crate::lending;
 use crate::link::doorbell;
 use crate::options::Waiting;
 use crate::port::notice;
@@ -10,6 +7,7 @@ use crate::port::own::OwnRight;
 use crate::right::Right;
 use crate::send::{Origin, Posted, SendRight};
 use crate::slots::Ticket;
+use crate::{again, give_back, lending};
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;

@@ -4,6 +4,7 @@ use super::{WORDS_MAX, WaitSet};
 use crate::announced::Announced;
 use crate::link::{Link, group};
 use crate::owned_call::OwnedCall;
+use crate::poller::{bells, upkeep, waiting};
 use crate::polling;
 use crate::polling::waits::note_calls;
 use crate::port::receiver::park;
@@ -29,7 +30,7 @@ impl Waiting<'_> {
             let at = &port.port().at;
             let mut poller = polling::lock(at);
             note_calls(at, &poller);
-            poller.prepare_to_wait(how)
+            waiting::prepare_to_wait(&mut poller, how)
         });
         if !quiet {
             self.withdraw();
@@ -52,8 +53,8 @@ impl Waiting<'_> {
     fn withdraw(&self) {
         for port in self.0.ports() {
             let mut poller = polling::lock(&port.port().at);
-            poller.withdraw();
-            poller.refresh();
+            bells::withdraw(&mut poller);
+            upkeep::refresh(&mut poller);
         }
     }
 }
@@ -133,7 +134,8 @@ impl Place for Waiting<'_> {
             };
         }
         let ports = self.0.ports();
-        let sleeps = ports.filter_map(|port| polling::lock(&port.port().at).sleep_ns_max());
+        let sleeps =
+            ports.filter_map(|port| waiting::sleep_ns_max(&polling::lock(&port.port().at)));
         let due_ns = sleeps.min().map(|sleep_ns| clock::now_ns() + sleep_ns);
         let deadline_ns = due_ns.into_iter().chain(deadline_ns).min();
         let start_ns = start.map(Start::now_ns);

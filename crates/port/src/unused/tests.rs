@@ -1,8 +1,7 @@
 use super::*;
 use crate::descriptors::tests::{link, link_of};
 use crate::link::held::Held;
-use crate::link_end;
-use crate::links;
+use crate::{link_end, links};
 use handfast_layout::control::kind;
 use handfast_sys::{OwnedFd, socket};
 use std::sync::OnceLock;

@@ -1,9 +1,6 @@
 use super::*;
-use crate::anonymous;
 use crate::descriptors::tests::link_as;
-use crate::link_end;
-use crate::link_life;
-use crate::links;
+use crate::{anonymous, link_end, link_life, links};
 use handfast_layout::control::CONTROL_BYTES_MAX;
 use handfast_layout::link::Side;
 use handfast_layout::part::Descriptors;

@@ -1,10 +1,8 @@
 //! Which lane is let go of, and when.
 
-use super::sent;
-use super::{Free, LANE_NS, NOBODY, WANTED};
+use super::{Free, LANE_NS, NOBODY, WANTED, sent};
 use crate::link::{Link, Outgoing};
-use crate::slots::SLOTS_PER_LANE;
-use crate::slots::SlotState;
+use crate::slots::{SLOTS_PER_LANE, SlotState};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::ControlMessage;

@@ -1,15 +1,13 @@
 use super::leaving::PAUSE_AFTER_NS;
 use super::*;
-use crate::again;
-use crate::again::key_of;
+use crate::again::{self, key_of};
 use crate::descriptors::tests::link;
 use crate::error::SendError;
-use crate::link;
 use crate::link::hearing::Hearing;
-use crate::link_end;
-use crate::polling;
+use crate::poller::{bells, upkeep};
 use crate::process::Process;
 use crate::send::SendRight;
+use crate::{link, link_end, polling};
 use core::cell::RefCell;
 use handfast_channel::bell;
 use handfast_layout::link::lane;
@@ -224,7 +222,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     let hears = |of: usize| {
         bell::note(&link.region, (side, lane), receivers[of]);
         let heard = Hearing::new(&link);
-        polling::lock(&ports[of].port().at).hear_link(&heard);
+        bells::hear_link(&mut polling::lock(&ports[of].port().at), &heard);
         link.incoming.owner(lane)
     };
     says(receivers[1] + 1);
@@ -232,9 +230,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!(hears(1), Some(receivers[1]));
     // Its sender has let go of it, and a ring comes late.
     says(lane::NO_RECEIVER);
-    polling::lock(&ports[1].port().at)
-        .leave_lane(&link, lane)
-        .unwrap();
+    upkeep::leave_lane(&mut polling::lock(&ports[1].port().at), &link, lane).unwrap();
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));

@@ -1,11 +1,8 @@
 use super::*;
-use crate::anonymous;
 use crate::descriptors::tests::link;
-use crate::guest;
 use crate::link::deaths::{DeathNotice, HearsOfDeaths};
-use crate::links;
-use crate::polling;
 use crate::receive_right::ReceiveRight;
+use crate::{anonymous, guest, links, polling};
 use handfast_ring::Rule;
 use handfast_testing::within_patience;
 use std::sync::Weak;
