@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
-use crate::send::{Origin, SendRight, going};
+use crate::send::{self, Origin, SendRight, going};
 use crate::{home, links, redirect};
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part, ThirdForm};
@@ -280,13 +280,13 @@ fn introduced(
 ) -> SendRight {
     // Without a number the exporter was not told.
     if number == 0 {
-        return vine.with_origin(Origin::Vine(None));
+        return send::with_origin(vine, Origin::Vine(None));
     }
     // To this process itself, too: it has sent by one link with itself what it got by another.
     if link.is_with(exporter) || exporter[..16] == process.incarnation {
         // A claim would take a lane of this link, and a thread that takes an unawaited reply holds a lane.
         introductions::decline(link, exporter, number);
-        return vine.with_origin(Origin::Vine(None));
+        return send::with_origin(vine, Origin::Vine(None));
     }
     if let Whom::Relay(to) = whom
         && to.is_with(exporter)

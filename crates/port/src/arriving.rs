@@ -4,7 +4,7 @@ use crate::link::{Link, tables};
 use crate::message::Message;
 use crate::process::Process;
 use crate::right::Right;
-use crate::send::SendRight;
+use crate::send::{self, SendRight};
 use handfast_layout::part::Part;
 use handfast_proto::rights::Handle;
 use handfast_ring::{Fault, Rule};
@@ -56,5 +56,5 @@ pub(crate) fn come(
     if link.rights.redirects.has_any() {
         may_have_moved(handle);
     }
-    Ok(SendRight::usual(process, link.clone(), (handle, port)))
+    Ok(send::usual(process, link.clone(), (handle, port)))
 }

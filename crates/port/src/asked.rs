@@ -4,7 +4,7 @@ use crate::link::deaths::{self, DeathNotice, HearsOfDeaths};
 use crate::port::Port;
 use crate::port::notice::{ask_no_senders, watched_ended};
 use crate::receive_right::ReceiveRight;
-use crate::send::SendRight;
+use crate::send::{self, SendRight, moved, origin};
 use crate::{introduce, links};
 use std::sync::{Arc, Weak};
 
@@ -69,10 +69,10 @@ impl SendRight {
     ///
     /// No system call, but one to wake a receiver that is told at once; a lock of the link, and 24 bytes until it is told.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
-        if self.is_forked() || told.check().is_err() {
+        if send::is_forked(self) || told.check().is_err() {
             return;
         }
-        let this = self.best();
+        let this = moved::best(self);
         let asked = DeathNotice {
             of: this.port(),
             handle: this.handle(),
@@ -87,20 +87,20 @@ impl SendRight {
         notices.push(asked);
         drop(notices);
         // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
-        this.tell_death();
-        let now = self.best();
+        tell_death(this);
+        let now = moved::best(self);
         if !Arc::ptr_eq(this.link(), now.link()) {
             deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
-            now.tell_death();
+            tell_death(now);
         }
     }
+}
 
-    /// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.
-    pub(crate) fn tell_death(&self) {
-        let (link, handle) = (self.link(), self.handle());
-        deaths::tell_death_of(link, self.port(), handle);
-        if self.is_in_vain() {
-            deaths::tell_in_vain(link, &[handle]);
-        }
+/// Reports the end of its port, or of the right, to the ports that wait for it, if that is known.
+pub(crate) fn tell_death(right: &SendRight) {
+    let (link, handle) = (right.link(), right.handle());
+    deaths::tell_death_of(link, right.port(), handle);
+    if origin::is_in_vain(right) {
+        deaths::tell_in_vain(link, &[handle]);
     }
 }

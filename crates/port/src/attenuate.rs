@@ -5,7 +5,7 @@ use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::introduce::claim_by;
 use crate::link::lanes;
 use crate::options::Waiting;
-use crate::send::{LaneWait, Origin, SendRight};
+use crate::send::{self, LaneWait, Origin, SendRight, here, moved, origin};
 use handfast_layout::lane_control::LaneControl;
 
 impl SendRight {
@@ -24,44 +24,44 @@ impl SendRight {
     /// process knows that it does, the right that is returned is good for nothing ([`Gone::Right`] or [`Gone::Port`] when it is used).
     /// [`SendError::Gone`].
     pub fn attenuate(&self, mask: u16) -> Result<Self, SendError> {
-        if self.is_forked() {
+        if send::is_forked(self) {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        self.await_word(Waiting::Always);
+        moved::await_word(self, Waiting::Always);
         loop {
-            let this = self.best();
-            match this.attenuate_now(mask) {
+            let this = moved::best(self);
+            match attenuate_now(this, mask) {
                 // It has become another meanwhile.
-                Err(SendError::Full) if !core::ptr::eq(this, self.best()) => {}
+                Err(SendError::Full) if !core::ptr::eq(this, moved::best(self)) => {}
                 attenuated => return attenuated,
             }
         }
     }
+}
 
-    /// As [`Self::attenuate`], of a right that may become another by that.
-    fn attenuate_now(&self, mask: u16) -> Result<Self, SendError> {
-        if let Some(failure) = self.link().failure(self.port()) {
-            return Err(failure);
-        }
-        if self.is_held() {
-            // Its port has moved on the word of another user, and the new home has not confirmed that.
-            return Err(SendError::Full);
-        }
-        if self.is_revoked() {
-            return Err(SendError::Gone(Gone::Right));
-        }
-        if matches!(self.origin(), Origin::Vine(_)) {
-            return Err(SendError::Right(RightError::Indirect));
-        }
-        if let Some(by) = self.shortcut() {
-            // This process knows itself which permissions those are.
-            return by.own().attenuate(mask).reach();
-        }
-        let mut lane_wait = LaneWait::default();
-        while lanes::to(self.link(), self.receiver()).is_none() {
-            lane_wait.wait(self, Waiting::Always)?;
-        }
-        let said = |word| LaneControl::Attenuate { word, mask };
-        claim_by(self.process(), self, said).ok_or(SendError::Full)
+/// As [`SendRight::attenuate`], of a right that may become another by that.
+fn attenuate_now(right: &SendRight, mask: u16) -> Result<SendRight, SendError> {
+    if let Some(failure) = right.link().failure(right.port()) {
+        return Err(failure);
     }
+    if origin::is_held(right) {
+        // Its port has moved on the word of another user, and the new home has not confirmed that.
+        return Err(SendError::Full);
+    }
+    if moved::is_revoked(right) {
+        return Err(SendError::Gone(Gone::Right));
+    }
+    if matches!(right.origin(), Origin::Vine(_)) {
+        return Err(SendError::Right(RightError::Indirect));
+    }
+    if let Some(by) = here::shortcut(right) {
+        // This process knows itself which permissions those are.
+        return by.own().attenuate(mask).reach();
+    }
+    let mut lane_wait = LaneWait::default();
+    while lanes::to(right.link(), right.receiver()).is_none() {
+        lane_wait.wait(right, Waiting::Always)?;
+    }
+    let said = |word| LaneControl::Attenuate { word, mask };
+    claim_by(right.process(), right, said).ok_or(SendError::Full)
 }

@@ -12,7 +12,8 @@ use crate::polling;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::seal::Seal;
-use crate::send::SendRight;
+use crate::send::{self, SendRight, life, moved};
+use crate::sending::plain;
 use core::time::Duration;
 use handfast_layout::link::{Kind, SLOTS};
 use handfast_ring::lane::Header;
@@ -111,7 +112,7 @@ impl SendRight {
     /// # Errors
     /// [`Unsent`] says how many were sent and why the next was not.
     pub fn send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
-        self.send_many_by(messages, Waiting::Always)
+        send_many_by(self, messages, Waiting::Always)
     }
 
     /// As [`Self::send_many`], at the longest for `timeout` in all. The clock is read once for up to 64
@@ -124,7 +125,7 @@ impl SendRight {
         messages: &[impl AsRef<[u8]>],
         timeout: Duration,
     ) -> Result<(), Unsent> {
-        self.send_many_by(messages, Waiting::Until(clock::deadline_ns(timeout)))
+        send_many_by(self, messages, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
     /// As [`Self::send_many`], without waiting.
@@ -132,79 +133,88 @@ impl SendRight {
     /// # Errors
     /// [`SendError::Full`] after the messages that found room.
     pub fn try_send_many(&self, messages: &[impl AsRef<[u8]>]) -> Result<(), Unsent> {
-        self.send_many_by(messages, Waiting::Never)
+        send_many_by(self, messages, Waiting::Never)
     }
+}
 
-    fn send_many_by(&self, messages: &[impl AsRef<[u8]>], waiting: Waiting) -> Result<(), Unsent> {
-        let mut sent = 0;
-        let mut slices: [&[u8]; BATCH_MESSAGES_MAX] = [&[]; BATCH_MESSAGES_MAX];
-        while sent < messages.len() {
-            // Before its lane is locked: the application's code may use this right, or panic.
-            let mut count = 0;
-            let collected = catch_unwind(AssertUnwindSafe(|| {
-                for (place, message) in slices.iter_mut().zip(&messages[sent..]) {
-                    *place = message.as_ref();
-                    count += 1;
-                }
-            }));
-            let sending = self.send_slices(&slices[..count], sent, waiting);
-            if let Err(panic) = collected {
-                // The messages before it have been sent.
-                resume_unwind(panic);
+fn send_many_by(
+    right: &SendRight,
+    messages: &[impl AsRef<[u8]>],
+    waiting: Waiting,
+) -> Result<(), Unsent> {
+    let mut sent = 0;
+    let mut slices: [&[u8]; BATCH_MESSAGES_MAX] = [&[]; BATCH_MESSAGES_MAX];
+    while sent < messages.len() {
+        // Before its lane is locked: the application's code may use this right, or panic.
+        let mut count = 0;
+        let collected = catch_unwind(AssertUnwindSafe(|| {
+            for (place, message) in slices.iter_mut().zip(&messages[sent..]) {
+                *place = message.as_ref();
+                count += 1;
             }
-            sending?;
-            sent += count;
-            if sent < messages.len() && waiting.is_over() {
-                let error = SendError::TimedOut;
-                return Err(Unsent { sent, error });
-            }
+        }));
+        let sending = send_slices(right, &slices[..count], sent, waiting);
+        if let Err(panic) = collected {
+            // The messages before it have been sent.
+            resume_unwind(panic);
         }
-        Ok(())
-    }
-
-    /// Sends `slices`, of a batch of which `before` come before.
-    fn send_slices(&self, slices: &[&[u8]], before: usize, waiting: Waiting) -> Result<(), Unsent> {
-        let mut sent = 0;
-        loop {
-            let right = self.best();
-            sent += right.post_many(&slices[sent..]);
-            let Some(next) = slices.get(sent) else {
-                return Ok(());
-            };
-            let unsent = |error| Unsent {
-                sent: before + sent,
-                error,
-            };
-            if waiting.is_over() {
-                return Err(unsent(SendError::TimedOut));
-            }
-            // `send_by` sends this message alone: it finds out the obstacle, or waits for it to go.
-            right.send_by(next, waiting).map_err(unsent)?;
-            sent += 1;
+        sending?;
+        sent += count;
+        if sent < messages.len() && waiting.is_over() {
+            let error = SendError::TimedOut;
+            return Err(Unsent { sent, error });
         }
     }
+    Ok(())
+}
 
-    /// Posts messages until one cannot be posted. Returns how many were.
-    #[inline]
-    fn post_many(&self, messages: &[&[u8]]) -> usize {
-        let Some((lane, outgoing, _)) = self.lane_now() else {
-            return 0;
+/// Sends `slices`, of a batch of which `before` come before.
+fn send_slices(
+    this: &SendRight,
+    slices: &[&[u8]],
+    before: usize,
+    waiting: Waiting,
+) -> Result<(), Unsent> {
+    let mut sent = 0;
+    loop {
+        let right = moved::best(this);
+        sent += post_many(right, &slices[sent..]);
+        let Some(next) = slices.get(sent) else {
+            return Ok(());
         };
-        // Dropped last: once the lane is free.
-        let _rings = Rings { right: self, lane };
-        let mut outgoing = outgoing;
-        let header = Header {
-            kind: Kind::Message,
-            port: self.handle(),
-            reply: 0,
-            generation: 0,
-            units: 0,
-            cpu: cpu::recent(),
+        let unsent = |error| Unsent {
+            sent: before + sent,
+            error,
         };
-        self.uses(lane);
-        let region = self.link().region.view();
-        outgoing.producer.post_many(&region, header, messages)
+        if waiting.is_over() {
+            return Err(unsent(SendError::TimedOut));
+        }
+        // `send_by` sends this message alone: it finds out the obstacle, or waits for it to go.
+        plain::send_by(right, next, waiting).map_err(unsent)?;
+        sent += 1;
     }
+}
+
+/// Posts messages until one cannot be posted. Returns how many were.
+#[inline]
+fn post_many(right: &SendRight, messages: &[&[u8]]) -> usize {
+    let Some((lane, outgoing, _)) = send::lane_now(right) else {
+        return 0;
+    };
+    // Dropped last: once the lane is free.
+    let _rings = Rings { right, lane };
+    let mut outgoing = outgoing;
+    let header = Header {
+        kind: Kind::Message,
+        port: right.handle(),
+        reply: 0,
+        generation: 0,
+        units: 0,
+        cpu: cpu::recent(),
+    };
+    life::uses(right, lane);
+    let region = right.link().region.view();
+    outgoing.producer.post_many(&region, header, messages)
 }
 
 /// Rings for a lane at the end of a batch.

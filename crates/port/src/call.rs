@@ -2,13 +2,14 @@
 
 use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome, why_dropped};
+use crate::call_slots;
 use crate::error::{Gone, Misuse, SendError};
 use crate::giving_up::{self, Watch, given_up};
 use crate::guest;
 use crate::link::lanes::{Sent, sent};
 use crate::link::{Link, revoked};
 use crate::message::{Message, ReplySink, Whom};
-use crate::send::{Origin, SendRight};
+use crate::send::{self, Origin, SendRight, moved, spread, waiting};
 use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -91,7 +92,7 @@ impl<'a> Call<'a> {
     /// calls end.
     #[inline]
     fn check(&self) -> Result<(), SendError> {
-        match self.right.is_forked() {
+        match send::is_forked(self.right) {
             true => Err(SendError::Misuse(Misuse::Forked)),
             false => Ok(()),
         }
@@ -119,7 +120,7 @@ impl<'a> Call<'a> {
         let taken = taken.or_else(|| self.try_moved(&mut message));
         if taken.is_some() || self.state.moved.is_some() {
             if taken.is_some() {
-                self.right.arrived();
+                send::arrived(self.right);
             }
             return taken.map(|taken| taken.map(|_| message));
         }
@@ -135,7 +136,7 @@ impl<'a> Call<'a> {
     /// answered, or dropped.
     #[cold]
     fn failure(&self) -> Option<SendError> {
-        let failure = self.right.failure_of_calls()?;
+        let failure = moved::failure_of_calls(self.right)?;
         let lane = self.state.ticket.index / SLOTS_PER_LANE;
         let link = self.right.link();
         let is_held = failure == SendError::Gone(Gone::Port)
@@ -199,7 +200,7 @@ impl<'a> Call<'a> {
     pub(crate) fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
         let (right, mut message) = (self.right, Message::new());
         self.wait_by(deadline_ns, &mut message, None)?;
-        right.arrived();
+        send::arrived(right);
         Ok(message)
     }
 
@@ -211,7 +212,7 @@ impl<'a> Call<'a> {
     ) -> Result<Message, SendError> {
         let (right, mut message) = (self.right, Message::new());
         self.wait_by(deadline_ns, &mut message, Some(outer))?;
-        right.arrived();
+        send::arrived(right);
         Ok(message)
     }
 
@@ -247,7 +248,7 @@ impl<'a> Call<'a> {
                 // them all, which costs 25 ns.
                 core::hint::spin_loop();
             }
-            if looks > 1 || !self.right.looks_first() {
+            if looks > 1 || !spread::looks_first(self.right) {
                 return self.wait_long(deadline_ns, sink, outer);
             }
             looks = FIRST_PAUSED_LOOKS;
@@ -274,8 +275,9 @@ impl<'a> Call<'a> {
             }
             let woke_peer = self.state.woke_peer;
             let mut place = Answer(&mut self);
-            let (ended, _) =
-                right.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, woke_peer));
+            let (ended, _) = waiting::with_waiter(right, |waiter| {
+                waiter.wait(&mut place, deadline_ns, woke_peer)
+            });
             if self.is_answered() {
                 return match self.take(sink) {
                     Some(taken) => taken,
@@ -321,7 +323,7 @@ impl<'a> Call<'a> {
             }
             // As often as the call may have been passed on.
             if !moved.goes_on(right.process()) {
-                break right.with_waiter(|waiter| {
+                break waiting::with_waiter(right, |waiter| {
                     moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
                 });
             }
@@ -343,7 +345,7 @@ impl<'a> Call<'a> {
             return None;
         }
         let taken = self.slot().take(&right.link().region, sink);
-        // Before the slot is free: until then the peer's releases wait (`Link::settle`).
+        // Before the slot is free: until then the peer's releases wait (`give_back::settle`).
         let adopted = taken.and_then(|meta| {
             if meta.units > 0 {
                 adopt(right.process(), right.link(), sink.parts(), Whom::Caller)?;
@@ -358,8 +360,8 @@ impl<'a> Call<'a> {
             Ok(meta) => self.taken(meta),
             Err(fault) => {
                 self.state.done = true;
-                right.free(self.state.ticket.index);
-                Err(SendError::Fault(right.poison(fault)))
+                call_slots::free(right, self.state.ticket.index);
+                Err(SendError::Fault(moved::poison(right, fault)))
             }
         })
     }
@@ -394,7 +396,7 @@ impl<'a> Call<'a> {
             Err(fault) => {
                 let link = self.state.moved.as_ref().map(|moved| moved.link().clone());
                 let fault = link.map_or_else(
-                    || self.right.poison(fault),
+                    || moved::poison(self.right, fault),
                     |link| {
                         self.right.process().attention.raise();
                         link.poison(fault)
@@ -408,7 +410,7 @@ impl<'a> Call<'a> {
     /// The call has ended elsewhere than in its slot.
     fn ended(&mut self, outcome: Result<usize, SendError>) -> Result<usize, SendError> {
         self.state.done = true;
-        self.right.free(self.state.ticket.index);
+        call_slots::free(self.right, self.state.ticket.index);
         outcome
     }
 
@@ -417,7 +419,7 @@ impl<'a> Call<'a> {
     fn taken(&mut self, meta: Meta) -> Result<usize, SendError> {
         let right = self.right;
         self.state.done = true;
-        right.free(self.state.ticket.index);
+        call_slots::free(right, self.state.ticket.index);
         match meta.kind {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
@@ -435,8 +437,8 @@ impl<'a> Call<'a> {
             }
             Kind::Message | Kind::Call => {
                 // Relaxed, both: a hint. Stored only when it changes, to keep the line shared.
-                if right.peer_cpu().load(Ordering::Relaxed) != meta.cpu {
-                    right.peer_cpu().store(meta.cpu, Ordering::Relaxed);
+                if spread::peer_cpu(right).load(Ordering::Relaxed) != meta.cpu {
+                    spread::peer_cpu(right).store(meta.cpu, Ordering::Relaxed);
                 }
                 Ok(meta.len_bytes as usize)
             }
@@ -456,7 +458,7 @@ impl Drop for Call<'_> {
 impl Call<'_> {
     #[cold]
     fn give_up(&self) {
-        if self.right.is_forked() {
+        if send::is_forked(self.right) {
             return;
         }
         let (link, process) = (self.right.link(), self.right.process());

@@ -11,6 +11,7 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::send::SendRight;
+use crate::sending::plain;
 use core::pin::{Pin, pin};
 use core::task::{Context, Poll, Waker};
 use core::time::Duration;
@@ -105,7 +106,9 @@ impl Request {
             return Err(given_up(deadline_ns));
         }
         match self.reply_right() {
-            Some(reply) => right.call_for(bytes, reply.deadline_ns(), &mut Watch::new(reply)),
+            Some(reply) => {
+                plain::call_for(right, bytes, reply.deadline_ns(), &mut Watch::new(reply))
+            }
             None => right.call(bytes),
         }
     }

@@ -13,7 +13,7 @@ use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::send::{SendRight, moved};
+use crate::send::{self, SendRight, going_home, life, moved};
 use crate::send_once::Way;
 use crate::{give_back, lending, vine};
 use core::cell::Cell;
@@ -25,8 +25,8 @@ use handfast_proto::rights::{Handle, Refused, Target};
 use handfast_ring::lane::Unit;
 use std::sync::Arc;
 
-mod ahead;
-mod laid;
+pub(crate) mod ahead;
+pub(crate) mod laid;
 
 use laid::Laid;
 
@@ -271,11 +271,14 @@ impl Described {
         }
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
             if let Some(right) = right.to_send() {
-                right.used_at(link, lane);
+                life::used_at(right, link, lane);
             }
             if let Undo::Named(named) = undo {
                 // Before the name may be given back: after the use of it.
-                named.own.iter().for_each(|own| own.used_at(link, lane));
+                named
+                    .own
+                    .iter()
+                    .for_each(|own| life::used_at(own, link, lane));
                 releases::has_written(link, named.name);
                 *undo = Undo::Nothing;
             }
@@ -367,8 +370,8 @@ fn elsewhere(
     right: &SendRight,
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
-    right.await_word(Waiting::Always);
-    match right.home(link) {
+    moved::await_word(right, Waiting::Always);
+    match going_home::home(right, link) {
         Some(part) => Ok((part, Undo::Nothing)),
         None => of_another((process, link), right, (goes_on, is_once)),
     }
@@ -382,9 +385,9 @@ fn of_another(
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
     loop {
-        let best = right.best();
+        let best = moved::best(right);
         if best.link().is_loop() {
-            if right.is_forked() {
+            if send::is_forked(right) {
                 return Err(RightError::Dead);
             }
             return part_of((process, link), &own_of(process, best)?, goes_on);
@@ -392,7 +395,7 @@ fn of_another(
         if !Arc::ptr_eq(best.link(), link) {
             return third(process, link, best, (goes_on, is_once));
         }
-        if best.is_revoked() {
+        if moved::is_revoked(best) {
             return Err(RightError::Dead);
         }
         let handle = best.origin().handle_at_home(best.handle(), link)?;
@@ -402,7 +405,7 @@ fn of_another(
             return Ok((Part::OfReceiver { handle }, Undo::Named(named)));
         }
         // It has become another since, whose name is another: as often as its port moves.
-        if core::ptr::eq(best, right.best()) {
+        if core::ptr::eq(best, moved::best(right)) {
             return Err(RightError::Dead);
         }
     }
@@ -431,7 +434,7 @@ fn third(
     right: &SendRight,
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
-    if right.is_forked() || right.is_down() || right.is_revoked() {
+    if send::is_forked(right) || moved::is_down(right) || moved::is_revoked(right) {
         return Err(RightError::Dead);
     }
     let keep = match goes_on || is_once {

@@ -15,7 +15,7 @@ use crate::introduce::claim;
 use crate::link::passing::Ask;
 use crate::link::{Link, backlog, introductions};
 use crate::process::{Process, token};
-use crate::send::{Origin, SendRight, Upgrade};
+use crate::send::{self, Origin, SendRight, Upgrade};
 use crate::tables::{Table, Which};
 use crate::users::{Charge, Foreign};
 use crate::{links, rank, rendezvous};
@@ -162,11 +162,11 @@ pub(crate) fn strange(
 ) -> SendRight {
     if !process.configuration.meets_strangers {
         introductions::decline(link, exporter, number);
-        return vine.with_origin(Origin::Vine(None));
+        return send::with_origin(vine, Origin::Vine(None));
     }
     let upgrade = Upgrade::new(process, link, (exporter, number), leave);
     ask_where(process, &upgrade, port);
-    vine.with_origin(Origin::Vine(Some(upgrade)))
+    send::with_origin(vine, Origin::Vine(Some(upgrade)))
 }
 
 /// Recipient: asks for a door, behind which there is `port`.

@@ -10,7 +10,7 @@ use crate::error::{Misuse, SendError};
 use crate::link::{Link, What, doorbell, tasks};
 use crate::message::Message;
 use crate::right::{Returned, Right};
-use crate::send::SendRight;
+use crate::send::{self, SendRight, moved, spread};
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::sync::atomic::Ordering;
@@ -120,24 +120,24 @@ impl SendRight {
     /// within milliseconds.
     pub fn call_async(&self, bytes: &[u8]) -> Reply<'_> {
         let sent = self.try_call(bytes).map_err(|error| (error, Vec::new()));
-        self.reply(bytes, sent)
+        reply(self, bytes, sent)
     }
+}
 
-    fn reply<'a>(
-        &'a self,
-        bytes: &[u8],
-        sent: Result<Call<'a>, (SendError, Vec<Right>)>,
-    ) -> Reply<'a> {
-        let state = match sent {
-            Ok(call) => State::Sent(call),
-            Err((SendError::Full, rights)) => State::Waiting(bytes.to_vec(), rights),
-            Err((error, _)) => State::Failed(error),
-        };
-        Reply {
-            right: self,
-            state,
-            at: None,
-        }
+fn reply<'a>(
+    right: &'a SendRight,
+    bytes: &[u8],
+    sent: Result<Call<'a>, (SendError, Vec<Right>)>,
+) -> Reply<'a> {
+    let state = match sent {
+        Ok(call) => State::Sent(call),
+        Err((SendError::Full, rights)) => State::Waiting(bytes.to_vec(), rights),
+        Err((error, _)) => State::Failed(error),
+    };
+    Reply {
+        right,
+        state,
+        at: None,
     }
 }
 
@@ -150,7 +150,8 @@ impl<'a> Sending<'a> {
     pub fn call_async(self, bytes: &[u8]) -> Reply<'a> {
         let right = self.right;
         let sent = self.try_call(bytes);
-        right.reply(
+        reply(
+            right,
             bytes,
             sent.map_err(|returned| (returned.error, returned.rights)),
         )
@@ -161,11 +162,11 @@ impl Future for Reply<'_> {
     type Output = Result<Message, SendError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.right.is_forked() {
+        if send::is_forked(self.right) {
             return Poll::Ready(Err(SendError::Misuse(Misuse::Forked)));
         }
         // As a blocking call looks before it asks its strategy; once, not at every wake-up.
-        let mut looks = if self.at.is_none() && self.right.looks_first() {
+        let mut looks = if self.at.is_none() && spread::looks_first(self.right) {
             FIRST_PAUSED_LOOKS
         } else {
             1
@@ -235,7 +236,7 @@ impl Reply<'_> {
             return;
         }
         // The right by which it would go now: its port may have moved.
-        let right = self.right.best();
+        let right = moved::best(self.right);
         let link = right.link();
         self.at = Some(At::enter(right, link, What::Room, waker));
         let is_long =
@@ -249,13 +250,13 @@ impl Reply<'_> {
 
 impl Drop for Reply<'_> {
     fn drop(&mut self) {
-        if self.right.is_forked() {
+        if send::is_forked(self.right) {
             return;
         }
         self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it no longer takes.
-            tasks::wake_for_room(self.right.best().link());
+            tasks::wake_for_room(moved::best(self.right).link());
         }
     }
 }

@@ -258,7 +258,7 @@ pub(crate) fn refuse_replies(link: &Arc<Link>, process: &Arc<Process>) -> bool {
             true => SlotState::FREE,
             false => SlotState::ABANDONED,
         };
-        // Release: as in `SendRight::free`.
+        // Release: as in `call_slots::free`.
         slot.state.store(state, Ordering::Release);
     }
     is_open

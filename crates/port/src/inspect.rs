@@ -2,7 +2,7 @@
 
 use crate::error::{Gone, Misuse, SendError};
 use crate::link::backlog;
-use crate::send::SendRight;
+use crate::send::{self, SendRight, moved};
 use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::counters::{
@@ -61,10 +61,10 @@ impl SendRight {
     /// [`SendError::Gone`] when the process is gone, [`SendError::TimedOut`] when it does not
     /// answer.
     pub fn counters(&self) -> Result<Counters, SendError> {
-        if self.is_forked() {
+        if send::is_forked(self) {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        let link = self.best().link();
+        let link = moved::best(self).link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
         let (lock, arrived) = &link.waiters.slot_freed;
         let mut asked = false;

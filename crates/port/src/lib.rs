@@ -11,6 +11,7 @@ mod binding;
 mod body;
 mod bound;
 mod call;
+mod call_slots;
 mod cancel;
 mod closing;
 mod forwarder;

@@ -16,7 +16,7 @@ use crate::port::local::Shortcut;
 use crate::port::own::OwnRight;
 use crate::port::{notice, ports};
 use crate::process::Process;
-use crate::send::{SendRight, right_by};
+use crate::send::{self, SendRight, moved, right_by};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use crate::{closing, link_life, links, rank};
@@ -195,13 +195,13 @@ pub(crate) fn right_to_own(
             return Err(no_more_rights(&far));
         }
         let waiting = process.defaults.waiting;
-        let right = SendRight::of_handle(process, near.clone(), target.port, handle, waiting);
+        let right = send::of_handle(process, near.clone(), target.port, handle, waiting);
         // Again: a thread that drops the port after this look tells this end.
         if closing::is_closing(process, own.port()) {
             return Err(ConnectError::Gone(Gone::Port));
         }
-        if !right.is_down() {
-            return Ok(right.with_shortcut(Shortcut::of(own)));
+        if !moved::is_down(&right) {
+            return Ok(send::here::with_shortcut(right, Shortcut::of(own)));
         }
     }
     Err(ConnectError::Gone(Gone::Process))

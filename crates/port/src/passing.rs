@@ -12,13 +12,13 @@ use crate::options::Waiting;
 use crate::passed::FORWARDS;
 use crate::paths;
 use crate::port::ports;
-use crate::relay;
-use crate::relay::Relay;
+use crate::relay::{self, Relay};
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::right::Right;
-use crate::send::SendRight;
+use crate::send::{SendRight, moved};
+use crate::sending::{plain, post};
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -191,7 +191,7 @@ impl Request {
         rights: Vec<Right>,
         waiting: Waiting,
     ) -> Result<(), NotForwarded> {
-        let to = to.best();
+        let to = moved::best(to);
         if !self.is_call() {
             return Err(NotForwarded {
                 error: SendError::Misuse(Misuse::NotACall),
@@ -201,7 +201,7 @@ impl Request {
         }
         if let Some(reply) = self.reply_right()
             && rights.is_empty()
-            && let Some(woke_peer) = to.pass_now(bytes, reply)
+            && let Some(woke_peer) = plain::pass_now(to, bytes, reply)
         {
             if woke_peer && let Some(port) = ports::at(to.process(), reply.came_to()) {
                 // The next message comes later by that.
@@ -215,7 +215,7 @@ impl Request {
         }
         let reply = self.take_reply();
         let mut load = Load { rights, reply };
-        match to.post_loaded((Body::One(bytes), Kind::PASSED), &mut load, waiting) {
+        match post::post_loaded(to, (Body::One(bytes), Kind::PASSED), &mut load, waiting) {
             Ok(_) => Ok(()),
             Err(error) => {
                 // Only what was sent has been taken out.

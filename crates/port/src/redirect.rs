@@ -9,7 +9,7 @@ use crate::link::{Link, Outgoing, deaths, doorbell, lanes, releases, usage};
 use crate::process::Process;
 use crate::tables::{Table, Which};
 use crate::users::Charge;
-use crate::{door, links, loops, rank};
+use crate::{asked, door, links, loops, rank};
 use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};
@@ -306,7 +306,7 @@ fn switch_to(
     link.disturb();
     deaths::move_to(link, old_port, (direct.link(), direct.port()));
     // Before the look, as in `notify_death`.
-    direct.tell_death();
+    asked::tell_death(&direct);
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after
     // this look finds the right's successor.
     let uses = releases::uses_of(link, receiver);

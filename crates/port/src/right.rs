@@ -168,22 +168,23 @@ impl Right {
 pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
     let link = to.link();
     !are_settled(rights, to)
-        && to.failure().is_none()
+        && moved::failure(to).is_none()
         && link.users().is_patient(link.peer.uid, link.identity())
 }
 
 /// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
 fn are_settled(rights: &[Right], to: &SendRight) -> bool {
-    let home = to.best().link();
+    let home = moved::best(to).link();
     let is_settled = |right: &Right| match right {
         right if let Some(right) = right.to_send() => {
-            let best = right.best();
+            let best = moved::best(right);
             let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
             !goes_home || best.origin().is_settled()
         }
         // Its port has moved, perhaps there.
         Right::Own(own) => moved(own).is_none_or(|right| {
-            !Arc::ptr_eq(right.best().link(), home) || right.best().origin().is_settled()
+            !Arc::ptr_eq(moved::best(&right).link(), home)
+                || moved::best(&right).origin().is_settled()
         }),
         _ => true,
     };

@@ -22,16 +22,16 @@ pub(crate) use room::LaneWait;
 use std::sync::{Arc, OnceLock};
 pub(crate) use upgrade::Upgrade;
 
-mod aside;
-mod going_home;
-mod here;
-mod life;
-mod moved;
-mod origin;
-mod room;
-mod spread;
-mod upgrade;
-mod waiting;
+pub(crate) mod aside;
+pub(crate) mod going_home;
+pub(crate) mod here;
+pub(crate) mod life;
+pub(crate) mod moved;
+pub(crate) mod origin;
+pub(crate) mod room;
+pub(crate) mod spread;
+pub(crate) mod upgrade;
+pub(crate) mod waiting;
 
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
@@ -91,56 +91,7 @@ impl SendRight {
     ) -> Self {
         let (port, handle) = (welcome.port, welcome.handle);
         let waiting = process.configuration.resolve(options);
-        Self::of_handle(process, link, port, handle, waiting)
-    }
-
-    /// A right that has been counted in the link's imports.
-    pub(crate) fn of_handle(
-        process: &Arc<Process>,
-        link: Arc<Link>,
-        port: u32,
-        handle: Handle,
-        waiting: WaitBy,
-    ) -> Self {
-        let mut right = Self::usual(process, link, (handle, port));
-        if waiting != process.defaults.waiting {
-            *right.eager.get_mut() = waiting.0.is_eager();
-            right.set_waiting(waiting);
-        }
-        right
-    }
-
-    /// As [`Self::of_handle`]; its callers wait as the environment says.
-    #[inline]
-    pub(crate) fn usual(
-        process: &Arc<Process>,
-        link: Arc<Link>,
-        (handle, port): (Handle, u32),
-    ) -> Self {
-        let epoch = process.epoch;
-        let eager = AtomicBool::new(process.defaults.eager);
-        Self {
-            link,
-            receiver: receiver_of(port),
-            posts_to: AtomicU32::new(receiver_of(port)),
-            peer_cpu: AtomicU32::new(u32::MAX),
-            port,
-            handle,
-            origin: Origin::default(),
-            used: AtomicU32::new(0),
-            epoch,
-            calm: AtomicU32::new(u32::MAX),
-            version: AtomicU64::new(0),
-            eager,
-            aside: OnceLock::new(),
-            shortcut: None,
-        }
-    }
-
-    /// The same right, with this origin.
-    pub(crate) fn with_origin(mut self, origin: Origin) -> Self {
-        self.origin = origin;
-        self
+        of_handle(process, link, port, handle, waiting)
     }
 
     pub(crate) const fn origin(&self) -> &Origin {
@@ -151,46 +102,7 @@ impl SendRight {
     /// goes through another process, the process in between.
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
-        self.best().link.peer
-    }
-
-    /// A call through this right has been answered.
-    #[inline(always)]
-    pub(crate) fn arrived(&self) {
-        if let Origin::Vine(Some(upgrade)) = &self.origin {
-            upgrade.arrived();
-        }
-    }
-
-    /// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's
-    /// count of troubles.
-    #[inline(always)]
-    pub(crate) fn lane_now(&self) -> Option<(u32, Guard<'_, Outgoing, rank::Lane>, u32)> {
-        if self.is_forked() {
-            return None;
-        }
-        // Relaxed: a number; the lanes themselves are behind locks.
-        let receiver = self.posts_to.load(Ordering::Relaxed);
-        let lane = lanes::to(&self.link, receiver)?;
-        #[cfg(test)]
-        lanes::tests::between();
-        let outgoing = self.link.lanes[lane as usize].try_lock()?;
-        // Acquire: pairs with the addition in `disturb`; earlier trouble has been checked. Under the lock: a
-        // switch to a port's new home changes the count while it holds all lanes.
-        let trouble = self.link.trouble.load(Ordering::Acquire);
-        // Relaxed: the count is all that is said.
-        let is_calm = trouble == self.calm.load(Ordering::Relaxed);
-        // The lane may have been given to another receiver since the look.
-        (is_calm && outgoing.receiver == receiver).then_some((lane, outgoing, trouble))
-    }
-
-    #[inline]
-    pub(crate) fn is_forked(&self) -> bool {
-        self.epoch != handfast_sys::process::fork_epoch()
-    }
-
-    pub(crate) fn lock(&self, lane: u32) -> Guard<'_, Outgoing, rank::Lane> {
-        self.link.lanes[lane as usize].lock()
+        moved::best(self).link.peer
     }
 
     #[inline(always)]
@@ -207,6 +119,94 @@ impl SendRight {
     pub(crate) const fn receiver(&self) -> u32 {
         self.receiver
     }
+}
+
+/// A right that has been counted in the link's imports.
+pub(crate) fn of_handle(
+    process: &Arc<Process>,
+    link: Arc<Link>,
+    port: u32,
+    handle: Handle,
+    waiting: WaitBy,
+) -> SendRight {
+    let mut right = usual(process, link, (handle, port));
+    if waiting != process.defaults.waiting {
+        *right.eager.get_mut() = waiting.0.is_eager();
+        aside::set_waiting(&right, waiting);
+    }
+    right
+}
+
+/// As [`of_handle`]; its callers wait as the environment says.
+#[inline]
+pub(crate) fn usual(
+    process: &Arc<Process>,
+    link: Arc<Link>,
+    (handle, port): (Handle, u32),
+) -> SendRight {
+    let epoch = process.epoch;
+    let eager = AtomicBool::new(process.defaults.eager);
+    SendRight {
+        link,
+        receiver: receiver_of(port),
+        posts_to: AtomicU32::new(receiver_of(port)),
+        peer_cpu: AtomicU32::new(u32::MAX),
+        port,
+        handle,
+        origin: Origin::default(),
+        used: AtomicU32::new(0),
+        epoch,
+        calm: AtomicU32::new(u32::MAX),
+        version: AtomicU64::new(0),
+        eager,
+        aside: OnceLock::new(),
+        shortcut: None,
+    }
+}
+
+/// The same right, with this origin.
+pub(crate) fn with_origin(mut right: SendRight, origin: Origin) -> SendRight {
+    right.origin = origin;
+    right
+}
+
+/// A call through this right has been answered.
+#[inline(always)]
+pub(crate) fn arrived(right: &SendRight) {
+    if let Origin::Vine(Some(upgrade)) = &right.origin {
+        upgrade.arrived();
+    }
+}
+
+/// This thread's lane, locked, if nothing is known to be wrong with the link; and the link's
+/// count of troubles.
+#[inline(always)]
+pub(crate) fn lane_now(right: &SendRight) -> Option<(u32, Guard<'_, Outgoing, rank::Lane>, u32)> {
+    if is_forked(right) {
+        return None;
+    }
+    // Relaxed: a number; the lanes themselves are behind locks.
+    let receiver = right.posts_to.load(Ordering::Relaxed);
+    let lane = lanes::to(&right.link, receiver)?;
+    #[cfg(test)]
+    lanes::tests::between();
+    let outgoing = right.link.lanes[lane as usize].try_lock()?;
+    // Acquire: pairs with the addition in `disturb`; earlier trouble has been checked. Under the lock: a
+    // switch to a port's new home changes the count while it holds all lanes.
+    let trouble = right.link.trouble.load(Ordering::Acquire);
+    // Relaxed: the count is all that is said.
+    let is_calm = trouble == right.calm.load(Ordering::Relaxed);
+    // The lane may have been given to another receiver since the look.
+    (is_calm && outgoing.receiver == receiver).then_some((lane, outgoing, trouble))
+}
+
+#[inline]
+pub(crate) fn is_forked(right: &SendRight) -> bool {
+    right.epoch != handfast_sys::process::fork_epoch()
+}
+
+pub(crate) fn lock(right: &SendRight, lane: u32) -> Guard<'_, Outgoing, rank::Lane> {
+    right.link.lanes[lane as usize].lock()
 }
 
 /// Why a message was not posted at once.

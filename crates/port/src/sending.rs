@@ -1,13 +1,12 @@
 //! Sending by send rights: bytes alone, or with rights beside them.
 
-mod now;
-mod once;
-mod plain;
-mod post;
-mod reply;
-mod slots;
-mod vectored;
-mod with;
+pub(crate) mod now;
+pub(crate) mod once;
+pub(crate) mod plain;
+pub(crate) mod post;
+pub(crate) mod reply;
+pub(crate) mod vectored;
+pub(crate) mod with;
 
 pub use once::NotSent;
 pub use with::Sending;

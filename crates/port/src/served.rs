@@ -22,11 +22,11 @@ use handfast_layout::{MESSAGE_BYTES_MAX, counters};
 use handfast_proto::timers::Timer;
 use std::sync::Arc;
 
-mod beside;
+pub(crate) mod beside;
 
 use beside::{Inside, Next};
 
-mod calls;
+pub(crate) mod calls;
 pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 pub use handfast_sys::clock::deadline_ns;
 

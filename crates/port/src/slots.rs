@@ -90,7 +90,7 @@ impl SlotState {
 
     /// Whether the outcome of its last call has been taken, and no other has it.
     pub(crate) fn is_free(&self) -> bool {
-        // Acquire: pairs with `SendRight::free`. Its generation is not zero once it has had a call.
+        // Acquire: pairs with `call_slots::free`. Its generation is not zero once it has had a call.
         self.state.load(Ordering::Acquire) == Self::FREE
             && self.generation.load(Ordering::Relaxed) != 0
     }

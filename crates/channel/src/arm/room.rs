@@ -1,7 +1,7 @@
 //! loom: two senders sleep for room in one word, and a receiver that makes room wakes one of them (in place of `WOKEN_FOR_ROOM`).
 //! Whatever the interleaving, nobody sleeps beside room that is free.
 //!
-//! `wake_producer` and `leave_space` are the real ones. Around them stand `Room::park` and `SendRight::wait_for_room`
+//! `wake_producer` and `leave_space` are the real ones. Around them stand `Room::park` and `room::wait_for_room`
 //! (`crates/port/src/send/room.rs`), step by step; the lane is two counts, and its lock loom's.
 
 use super::{leave_space, wake_producer};

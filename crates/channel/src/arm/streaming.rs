@@ -21,7 +21,7 @@ enum Without {
 }
 
 /// The producer posts as `SendRight::send` does and looks whether it must ring; the consumer arms
-/// the lane as `Poller::check_quiet` does. One of the two must know of the message.
+/// the lane as `upkeep::check_quiet` does. One of the two must know of the message.
 fn post_to_a_lane_being_armed(without: Without) {
     every_point(3, move |barrier, points| {
         let base = Side::Connector.lane(0);

@@ -35,7 +35,7 @@ enum Without {
     Order,
 }
 
-/// The server replies as `Poller::answer` does while `Poller::is_fenceless`; the caller
+/// The server replies as `answered::answer` does while `answered::is_fenceless`; the caller
 /// waits as `Answer::park` does.
 fn reply_to_a_sleeper(switch: Switch, without: Without) {
     every_point(3, move |barrier, points| {

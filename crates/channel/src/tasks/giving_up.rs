@@ -59,7 +59,7 @@ impl Wait {
     }
 }
 
-/// The keeper of the waiter, when it has been rung: as `Link::wake_answered`.
+/// The keeper of the waiter, when it has been rung: as `tasks::wake_answered`.
 fn rung(
     (wait, without): (Wait, Without),
     (slot, list): (Slot, &Mutex<Option<Arc<Task>>>),

@@ -79,7 +79,7 @@ impl Port {
             if self.without != Without::EntryFirst {
                 number = number.or_else(|| Some(enter()));
             }
-            // As `Poller::prepare_sleep`.
+            // As `bells::prepare_sleep`.
             if poller.is_active && !arm::arm(&link, &mut poller.consumer) {
                 continue;
             }

@@ -1,7 +1,6 @@
 use super::*;
 use crate::descriptors::tests::{expect_let_go, link};
-use crate::link_end;
-use crate::links;
+use crate::{link_end, links, send};
 use handfast_sys::socket;
 
 /// Messages to `peer` about kept rights.
@@ -27,7 +26,7 @@ fn a_right_that_is_kept_when_its_exporter_has_ended_leaves() {
     let (_, exporter, _other) = link();
     let (port, name, number) = (0x100, 1 << 31 | 7, 9);
     exporter.imports().arrive(name, port).unwrap();
-    let right = SendRight::of_handle(
+    let right = send::of_handle(
         &process,
         exporter.clone(),
         port,

@@ -3,7 +3,7 @@
 use super::Call;
 use crate::announced::Announced;
 use crate::link::doorbell;
-use crate::send::SendRight;
+use crate::send::{SendRight, spread};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::{bell, stamped_after};
@@ -72,7 +72,7 @@ impl Call<'_> {
     /// Whether the server is known to work on this thread's processor.
     pub(crate) fn shares_processor(&self) -> bool {
         // Relaxed: a hint.
-        self.right.peer_cpu().load(Ordering::Relaxed) == cpu::current()
+        spread::peer_cpu(self.right).load(Ordering::Relaxed) == cpu::current()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::Described;
 use crate::body::Body;
+use crate::call_slots;
 use crate::descriptors::{Unsent, send_descriptors};
 use crate::link::{Link, Outgoing};
 use crate::right::Right;
@@ -41,32 +42,30 @@ impl Described {
     }
 }
 
-impl SendRight {
-    /// Sends the descriptors of a message, once there is a place for it in its lane, whose lock is held:
-    /// descriptors that were sent are posted.
-    pub(crate) fn send_ahead(
-        &self,
-        (outgoing, lane): (&mut Outgoing, u32),
-        (bytes, kind): (Body<'_>, Kind),
-        (described, rights): (&mut Described, &[Right]),
-    ) -> Result<(), Blocked> {
-        if rights.iter().all(|right| right.fd().is_none()) {
-            return Ok(());
-        }
-        if kind == Kind::Call && outgoing.claimed.is_none() {
-            outgoing.claimed = self.claim(lane, &mut outgoing.producer);
-            outgoing.claimed.ok_or(Blocked::Slots)?;
-        }
-        let body_bytes = bytes.len_bytes() + described.units().len() * UNIT_BYTES;
-        let has_room = outgoing.producer.has_room(&self.link().region, body_bytes);
-        if !has_room.map_err(|fault| Blocked::Lane(Refused::Fault(fault)))? {
-            return Err(Blocked::Lane(Refused::Full));
-        }
-        let sent = described.send_descriptors(self.link(), rights);
-        sent.map_err(|unsent| match unsent {
-            Unsent::Full => Blocked::Slots,
-            Unsent::Right(error) => Blocked::Right(error),
-            Unsent::Fault(fault) => Blocked::Lane(Refused::Fault(fault)),
-        })
+/// Sends the descriptors of a message, once there is a place for it in its lane, whose lock is held:
+/// descriptors that were sent are posted.
+pub(crate) fn send(
+    this: &SendRight,
+    (outgoing, lane): (&mut Outgoing, u32),
+    (bytes, kind): (Body<'_>, Kind),
+    (described, rights): (&mut Described, &[Right]),
+) -> Result<(), Blocked> {
+    if rights.iter().all(|right| right.fd().is_none()) {
+        return Ok(());
     }
+    if kind == Kind::Call && outgoing.claimed.is_none() {
+        outgoing.claimed = call_slots::claim(this, lane, &mut outgoing.producer);
+        outgoing.claimed.ok_or(Blocked::Slots)?;
+    }
+    let body_bytes = bytes.len_bytes() + described.units().len() * UNIT_BYTES;
+    let has_room = outgoing.producer.has_room(&this.link().region, body_bytes);
+    if !has_room.map_err(|fault| Blocked::Lane(Refused::Fault(fault)))? {
+        return Err(Blocked::Lane(Refused::Full));
+    }
+    let sent = described.send_descriptors(this.link(), rights);
+    sent.map_err(|unsent| match unsent {
+        Unsent::Full => Blocked::Slots,
+        Unsent::Right(error) => Blocked::Right(error),
+        Unsent::Fault(fault) => Blocked::Lane(Refused::Fault(fault)),
+    })
 }

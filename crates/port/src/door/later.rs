@@ -1,12 +1,11 @@
 //! Rights that cannot be claimed when they come, though there is a link: for want of a lane, mostly. They go by the vine; one that
 //! is used is claimed when there is a lane.
 
-use crate::door;
 use crate::introduce::claim_freely;
 use crate::link::Link;
-use crate::links;
 use crate::process::Process;
-use crate::send::{Origin, SendRight, Upgrade};
+use crate::send::{self, Origin, SendRight, Upgrade};
+use crate::{door, links};
 use core::sync::atomic::Ordering;
 use handfast_proto::timers::Timer;
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(crate) fn later(
 ) -> SendRight {
     let upgrade = Upgrade::new(process, link, (exporter, number), door::leave);
     waits_for_lane(process, &upgrade, port);
-    vine.with_origin(Origin::Vine(Some(upgrade)))
+    send::with_origin(vine, Origin::Vine(Some(upgrade)))
 }
 
 /// Recipient: a right by the vine that has been claimed on the word of another user, and becomes the direct one when the exporter has
@@ -36,7 +35,7 @@ pub(crate) fn on_word(
 ) -> SendRight {
     let upgrade = Upgrade::new(process, link, (exporter, number), door::leave);
     upgrade.becomes(direct);
-    vine.with_origin(Origin::Vine(Some(upgrade)))
+    send::with_origin(vine, Origin::Vine(Some(upgrade)))
 }
 
 /// Recipient: this right is claimed when it has been used; or stays on the vine, where there are too many.

@@ -5,7 +5,7 @@ use crate::link::returns::{For, Own};
 use crate::link::{IsAwaited, Link, lanes, redirects, usage};
 use crate::process::Process;
 use crate::seal::Seal;
-use crate::send::{Claimed, Origin, SendRight};
+use crate::send::{self, Claimed, Origin, SendRight, life, moved, spread};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
 use std::sync::{Arc, Weak};
@@ -86,7 +86,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
         }
     };
     let right = claim_by(process, to, said)?;
-    right.pin();
+    moved::pin(&right);
     Some(right)
 }
 
@@ -99,11 +99,11 @@ pub(crate) fn claim_by(
     let link = by.link();
     let at = (lanes::to(link, by.receiver())?, by.receiver());
     // Behind a mark its name may mean nothing any more.
-    let stays = || !by.has_moved();
+    let stays = || !moved::has_moved(by);
     let named = (by.port(), by.handle(), at, None);
     let right = claim_as(process, link, named, said, stays)?;
     // Asked for by that one, in the same lane.
-    by.uses_as(&right);
+    life::uses_as(by, &right);
     Some(right)
 }
 
@@ -132,14 +132,14 @@ fn claim_as(
     #[cfg(test)]
     super::tests::between();
     let waiting = process.defaults.waiting;
-    let right = SendRight::of_handle(process, link.clone(), port, word, waiting);
+    let right = send::of_handle(process, link.clone(), port, word, waiting);
     if of.is_some() {
-        right.posts_to_nobody();
+        spread::posts_to_nobody(&right);
     }
-    right.uses(lane);
+    life::uses(&right, lane);
     let claimed = Arc::new(Claimed::new(process, own, of.is_some()));
     awaits(link, &claimed);
-    Some(right.with_origin(Origin::Claimed(claimed)))
+    Some(send::with_origin(right, Origin::Claimed(claimed)))
 }
 
 /// Recipient: something was claimed.

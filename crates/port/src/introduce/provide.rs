@@ -8,7 +8,7 @@ use crate::link::{Link, doorbell, lanes, revoked};
 use crate::links;
 use crate::port::{ONCE_MOVED_MAX, Once, Port, notice, ports};
 use crate::process::Process;
-use crate::send::SendRight;
+use crate::send::{SendRight, life, moved, origin};
 use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
@@ -39,7 +39,7 @@ impl Provided {
     pub(crate) fn say_as(number: u64, right: &SendRight, to: &Link) -> Option<Self> {
         let recipient = to.identity();
         let said = LaneControl::Provide { number, recipient };
-        if right.is_held() {
+        if origin::is_held(right) {
             return None;
         }
         let exporter = right.link();
@@ -47,7 +47,7 @@ impl Provided {
         let receiver = receiver_of(right.port());
         let lane = lanes::to(exporter, receiver)?;
         // Behind a mark its name may mean nothing any more.
-        let stays = || !right.has_moved();
+        let stays = || !moved::has_moved(right);
         say_in_lane(
             exporter,
             (lane, receiver),
@@ -55,7 +55,7 @@ impl Provided {
             said,
             stays,
         )?;
-        right.uses(lane);
+        life::uses(right, lane);
         let exporter = exporter.clone();
         let mut provided = to.introductions();
         if provided.unheard.len() == UNHEARD_MAX {

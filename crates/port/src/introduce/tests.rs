@@ -2,12 +2,10 @@ use super::*;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::introduce::provide;
-use crate::link_end;
-use crate::links;
 use crate::port::notice;
-use crate::redirect;
 use crate::seal::Seal;
-use crate::send::SendRight;
+use crate::send::{self, origin};
+use crate::{link_end, links, redirect};
 use core::cell::RefCell;
 use handfast_channel::reply::Slot;
 use handfast_layout::lane_control::LaneControl;
@@ -64,7 +62,7 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let waiting = process.defaults.waiting;
     let port = 0x100;
     link.imports().arrive(1 << 31 | 7, port).unwrap();
-    let to = SendRight::of_handle(&process, link.clone(), port, 1 << 31 | 7, waiting);
+    let to = send::of_handle(&process, link.clone(), port, 1 << 31 | 7, waiting);
     let word = 1;
     let moves_on = {
         let (process, link) = (process.clone(), link.clone());
@@ -167,7 +165,7 @@ fn rights_are_not_described_for_a_lane_that_is_full() {
     let waiting = process.defaults.waiting;
     let right = |link: &Arc<Link>, name| {
         link.imports().arrive(name, 0x100).unwrap();
-        SendRight::of_handle(&process, link.clone(), 0x100, name, waiting)
+        send::of_handle(&process, link.clone(), 0x100, name, waiting)
     };
     let (given, right) = (right(&exporter, 1 << 31 | 7), right(&to, 1 << 31 | 8));
     let told = || -> Vec<u32> {
@@ -194,7 +192,7 @@ fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
     links::list(&process).push(Some(link.clone()));
     link.imports().arrive(IS_HANDLE | 7, 0x100).unwrap();
     let waiting = process.defaults.waiting;
-    let right = SendRight::of_handle(&process, link.clone(), 0x100, IS_HANDLE | 7, waiting);
+    let right = send::of_handle(&process, link.clone(), 0x100, IS_HANDLE | 7, waiting);
     let thin = right.attenuate(1).unwrap();
     let [(index, generation)] = link.returns().in_use()[..] else {
         panic!("one answer is awaited");
@@ -202,7 +200,7 @@ fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
     let units: Vec<_> = parts.iter().map(|part| part.to_units().0[0]).collect();
     let outcome = (generation, kind, 0);
     Slot::of(link.calls, index).answer_described(&link.region, outcome, (bytes, &units));
-    let is_confirmed = thin.is_confirmed();
+    let is_confirmed = origin::is_confirmed(&thin);
     // Nothing of it has been taken up.
     assert_eq!(link.imports().port_of(IS_HANDLE | 9), None);
     assert!(link.returns().in_use().is_empty());

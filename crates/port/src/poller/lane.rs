@@ -94,7 +94,7 @@ impl Lane {
     /// can name.
     #[inline(always)]
     pub(super) fn usual(&self) -> u64 {
-        // Acquire: pairs with `Link::finish`.
+        // Acquire: pairs with `give_back::finish`.
         if self.ended == self.link.rights.ended.load(Ordering::Acquire) {
             self.word
         } else {

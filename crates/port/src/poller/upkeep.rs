@@ -72,7 +72,7 @@ pub(super) fn rest(poller: &mut Poller, key: Key) {
     rested(poller, key);
 }
 
-/// As [`Poller::rest`], of one that is taken out of the list of active lanes otherwise.
+/// As [`upkeep::rest`], of one that is taken out of the list of active lanes otherwise.
 pub(super) fn rested(poller: &mut Poller, key: Key) {
     if let Some(lane) = poller.lanes[key].as_mut() {
         poller.counts.taken += lane.count_for_link();
@@ -109,7 +109,7 @@ pub(super) fn admit(poller: &mut Poller) -> Option<Request> {
     None
 }
 
-/// As [`Poller::admit`], beside active lanes that are never found empty; the messages of waiting senders are taken in turn.
+/// As [`upkeep::admit`], beside active lanes that are never found empty; the messages of waiting senders are taken in turn.
 pub(super) fn fill_places(poller: &mut Poller) {
     let now_ns = clock::ticks_ns();
     while poller.rota.has_place()
@@ -322,7 +322,7 @@ fn remove(poller: &mut Poller, key: Key) {
     forget(poller, key);
 }
 
-/// As [`Poller::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
+/// As [`upkeep::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
 pub(super) fn forget(poller: &mut Poller, key: Key) -> bool {
     poller.rota.remove(key);
     let Some(mut lane) = poller.lanes[key].take() else {

@@ -87,7 +87,7 @@ pub(super) fn look_at_waiting(poller: &mut Poller) -> bool {
     look_called(poller, || None)
 }
 
-/// As [`Poller::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
+/// As [`waiting::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
 fn look_called(poller: &mut Poller, called: impl FnOnce() -> Option<u64>) -> bool {
     if poller.waiting.is_empty() {
         return false;
@@ -138,7 +138,7 @@ pub(crate) fn sleep_ns_max(poller: &Poller) -> Option<u64> {
     Some(poller.waiting.patience.left_ns(until_ns) + 1)
 }
 
-/// As [`Poller::prepare_sleep`], for a thread, a task or a loop that waits from then on.
+/// As [`bells::prepare_sleep`], for a thread, a task or a loop that waits from then on.
 pub(crate) fn prepare_to_wait(poller: &mut Poller, how: u32) -> bool {
     let is_prepared = bells::prepare_sleep(poller, how);
     if is_prepared {

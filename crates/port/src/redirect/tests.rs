@@ -2,7 +2,7 @@ use super::*;
 use crate::descriptors::tests::{expect_let_go, link, link_of};
 use crate::introduce::{Provided, provide};
 use crate::link::lanes;
-use crate::send::SendRight;
+use crate::send::{self, SendRight};
 use crate::{give_back, link_end, links};
 use handfast_layout::control::kind;
 use handfast_layout::link::LANES;
@@ -18,7 +18,7 @@ const PORT: u32 = 0x100;
 fn right(process: &Arc<Process>, link: &Arc<Link>, name: Handle) -> SendRight {
     link.imports().arrive(name, PORT).unwrap();
     let waiting = process.defaults.waiting;
-    SendRight::of_handle(process, link.clone(), PORT, name, waiting)
+    send::of_handle(process, link.clone(), PORT, name, waiting)
 }
 
 impl Link {

@@ -19,28 +19,26 @@ pub(super) struct Aside {
     pub(super) spread: OnceLock<Option<Box<Spread>>>,
 }
 
-impl SendRight {
-    pub(super) fn aside(&self) -> &Aside {
-        self.aside.get_or_init(Box::default)
-    }
+pub(super) fn aside(right: &SendRight) -> &Aside {
+    right.aside.get_or_init(Box::default)
+}
 
-    /// How its callers wait.
-    pub(super) fn waiting(&self) -> WaitBy {
-        let own = self.aside.get().and_then(|aside| {
-            let waiting = aside.waiting.lock();
-            *waiting
-        });
-        own.unwrap_or(self.process().defaults.waiting)
-    }
+/// How its callers wait.
+pub(super) fn waiting(right: &SendRight) -> WaitBy {
+    let own = right.aside.get().and_then(|aside| {
+        let waiting = aside.waiting.lock();
+        *waiting
+    });
+    own.unwrap_or(right.process().defaults.waiting)
+}
 
-    pub(super) fn set_waiting(&self, waiting: WaitBy) {
-        *self.aside().waiting.lock() = Some(waiting);
-    }
+pub(super) fn set_waiting(right: &SendRight, waiting: WaitBy) {
+    *aside(right).waiting.lock() = Some(waiting);
+}
 
-    /// The right it has become since its port moved, or that the port stays, if a thread has asked.
-    pub(super) fn known_moved(&self) -> Option<&Option<Box<Self>>> {
-        self.aside.get().and_then(|aside| aside.moved.get())
-    }
+/// The right it has become since its port moved, or that the port stays, if a thread has asked.
+pub(super) fn known_moved(right: &SendRight) -> Option<&Option<Box<SendRight>>> {
+    right.aside.get().and_then(|aside| aside.moved.get())
 }
 
 impl Aside {

@@ -29,14 +29,17 @@ pub(crate) fn going(
     vine: SendRight,
     (exporter, number, port): (Name, u64, u32),
 ) -> SendRight {
-    vine.with_origin(Origin::Home(Arc::new(GoingHome {
-        process: process.clone(),
-        introducer: link.clone(),
-        exporter,
-        number,
-        port,
-        is_told: AtomicBool::new(false),
-    })))
+    super::with_origin(
+        vine,
+        Origin::Home(Arc::new(GoingHome {
+            process: process.clone(),
+            introducer: link.clone(),
+            exporter,
+            number,
+            port,
+            is_told: AtomicBool::new(false),
+        })),
+    )
 }
 
 impl GoingHome {
@@ -68,12 +71,10 @@ impl Drop for GoingHome {
     }
 }
 
-impl SendRight {
-    /// The part that announces the right to the peer of `to`, if the right is on its way home there.
-    pub(crate) fn home(&self, to: &Link) -> Option<Part> {
-        match self.origin() {
-            Origin::Home(going) => going.part(to),
-            _ => None,
-        }
+/// The part that announces the right to the peer of `to`, if the right is on its way home there.
+pub(crate) fn home(right: &SendRight, to: &Link) -> Option<Part> {
+    match right.origin() {
+        Origin::Home(going) => going.part(to),
+        _ => None,
     }
 }

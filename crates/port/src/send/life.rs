@@ -1,44 +1,42 @@
 //! How long the exporter has to know a right: until its last copy is dropped, and what was sent with it has been taken.
 
-use super::{Origin, SendRight};
+use super::{Origin, SendRight, aside, here, moved};
 use crate::link::{Link, releases};
 use core::sync::atomic::Ordering;
 use handfast_sys::deadline;
 use std::sync::Arc;
 
-impl SendRight {
-    /// Notes that a message with the handle goes through `lane`; the lane's lock is held.
-    #[inline(always)]
-    pub(crate) fn uses(&self, lane: u32) {
-        // Relaxed, both: read when no thread uses the right any more.
-        if self.used.load(Ordering::Relaxed) & 1 << lane == 0 {
-            self.used.fetch_or(1 << lane, Ordering::Relaxed);
-        }
+/// Notes that a message with the handle goes through `lane`; the lane's lock is held.
+#[inline(always)]
+pub(crate) fn uses(right: &SendRight, lane: u32) {
+    // Relaxed, both: read when no thread uses the right any more.
+    if right.used.load(Ordering::Relaxed) & 1 << lane == 0 {
+        right.used.fetch_or(1 << lane, Ordering::Relaxed);
     }
+}
 
-    /// Notes that a message with the handle has gone through the lanes of `other`.
-    pub(crate) fn uses_as(&self, other: &Self) {
-        // Relaxed: as in `uses`.
-        let lanes = other.used.load(Ordering::Relaxed);
-        self.used.fetch_or(lanes, Ordering::Relaxed);
+/// Notes that a message with the handle has gone through the lanes of `other`.
+pub(crate) fn uses_as(right: &SendRight, other: &SendRight) {
+    // Relaxed: as in `uses`.
+    let lanes = other.used.load(Ordering::Relaxed);
+    right.used.fetch_or(lanes, Ordering::Relaxed);
+}
+
+/// Notes that the right has been named in a message through a lane of `link`, itself or as its successor.
+pub(crate) fn used_at(this: &SendRight, link: &Arc<Link>, lane: Option<u32>) {
+    if let Origin::Home(going) = &this.origin {
+        return going.told();
     }
-
-    /// Notes that the right has been named in a message through a lane of `link`, itself or as its successor.
-    pub(crate) fn used_at(&self, link: &Arc<Link>, lane: Option<u32>) {
-        if let Origin::Home(going) = &self.origin {
-            return going.told();
+    let (mut named, lane) = match lane {
+        Some(lane) => (Some(this), lane),
+        None => return,
+    };
+    // As often as its port has moved: see `best`.
+    while let Some(right) = named {
+        if Arc::ptr_eq(&right.link, link) {
+            uses(right, lane);
         }
-        let (mut named, lane) = match lane {
-            Some(lane) => (Some(self), lane),
-            None => return,
-        };
-        // As often as its port has moved: see `best`.
-        while let Some(right) = named {
-            if Arc::ptr_eq(&right.link, link) {
-                right.uses(lane);
-            }
-            named = right.next();
-        }
+        named = moved::next(right);
     }
 }
 
@@ -63,13 +61,17 @@ impl Drop for SendRight {
 impl Clone for SendRight {
     fn clone(&self) -> Self {
         let _shield = deadline::shield();
-        if !self.is_forked() {
+        if !super::is_forked(self) {
             self.link.imports().copied(self.handle);
         }
-        let (link, waiting) = (self.link.clone(), self.waiting());
-        Self::of_handle(self.process(), link, self.port, self.handle, waiting)
-            .with_origin(self.origin.clone())
-            .with_shortcut(self.shortcut.as_ref().map(|by| by.again()))
+        let (link, waiting) = (self.link.clone(), aside::waiting(self));
+        here::with_shortcut(
+            super::with_origin(
+                super::of_handle(self.process(), link, self.port, self.handle, waiting),
+                self.origin.clone(),
+            ),
+            self.shortcut.as_ref().map(|by| by.again()),
+        )
     }
 }
 

@@ -1,6 +1,6 @@
 //! The right that a right has become by now.
 
-use super::{Origin, SendRight};
+use super::{Origin, SendRight, aside, spread, waiting};
 use crate::error::{Gone, SendError};
 use crate::link::redirects::{self, Moved};
 use crate::link::revoked;
@@ -8,6 +8,7 @@ use crate::options::Waiting;
 use crate::port::NewHome;
 use crate::port::own::OwnRight;
 use crate::seal::Seal;
+use crate::send::origin;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
 use std::sync::Arc;
@@ -26,108 +27,6 @@ pub(crate) fn right_by(home: &dyn NewHome, own: &OwnRight) -> Option<Arc<SendRig
 }
 
 impl SendRight {
-    /// This right, or what it has become since it came (see `door` and `redirect`), or is on this CPU (see
-    /// `spread`).
-    #[inline]
-    pub(crate) fn best(&self) -> &Self {
-        let mut best = self;
-        // As often as its port has moved: by a loop, since others say how often that is.
-        while let Some(next) = best.next() {
-            best = next;
-        }
-        best.here()
-    }
-
-    #[inline]
-    pub(super) fn next(&self) -> Option<&Self> {
-        let direct = match &self.origin {
-            Origin::Vine(Some(upgrade)) => upgrade.direct(),
-            _ => None,
-        };
-        direct.or_else(|| self.moved_to())
-    }
-
-    /// A right on the word of another user becomes direct when its exporter has confirmed it, and not once a message has gone
-    /// through the introducer, which may overtake none: so the first use waits for a moment. A user who lets this process wait
-    /// in vain is not waited for again soon.
-    #[cold]
-    pub(crate) fn await_word(&self, waiting: Waiting) {
-        let Origin::Vine(Some(upgrade)) = &self.origin else {
-            return;
-        };
-        if !matches!(waiting, Waiting::Never) && !crate::guest::is_control() {
-            upgrade.await_word();
-        }
-    }
-
-    /// The right it has become since its port moved.
-    #[inline]
-    pub(super) fn moved_to(&self) -> Option<&Self> {
-        if self.link.rights.redirects.has_moved() {
-            self.look_moved()
-        } else {
-            None
-        }
-    }
-
-    /// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from
-    /// before.
-    #[inline(always)]
-    pub(crate) fn successor(&self, trouble: u32) -> Result<Option<&Self>, SendError> {
-        // After the count was read: a thread that finds the count of a switch also finds the right's successor.
-        if let Some(next) = self.moved_to() {
-            return Ok(Some(next.best()));
-        }
-        if let Some(failure) = self.link.failure(self.port) {
-            return Err(failure);
-        }
-        // Relaxed: the count is all that is said. With the same one it was good.
-        if self.calm.load(Ordering::Relaxed) != trouble {
-            if self.is_revoked() {
-                return Err(SendError::Gone(Gone::Right));
-            }
-            // The port may have got a receiver for each CPU since the look that led here: no other look
-            // follows.
-            let here = self.here();
-            if !core::ptr::eq(here, self) {
-                return Ok(Some(here));
-            }
-            // For rights of others the exporter has not said which ports they are to.
-            if matches!(self.origin, Origin::Exporter) {
-                self.link.sends_to(self.port);
-            }
-        }
-        if !matches!(self.origin, Origin::Vine(Some(_))) && !self.is_held() {
-            // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
-            // each time.
-            self.calm.store(trouble, Ordering::Relaxed);
-        }
-        Ok(None)
-    }
-
-    /// Whether it is another right now.
-    pub(crate) fn has_moved(&self) -> bool {
-        self.moved_to().is_some()
-    }
-
-    #[cold]
-    fn look_moved(&self) -> Option<&Self> {
-        if let Some(moved) = self.known_moved() {
-            return moved.as_deref();
-        }
-        let moved = redirects::direct(&self.link, self.handle)?;
-        let direct = direct(&moved)?.clone();
-        direct.wait_by(self.waiting());
-        let moved = self.aside().moved.get_or_init(|| Some(Box::new(direct)));
-        moved.as_deref()
-    }
-
-    /// The right stays where it is when its port moves.
-    pub(crate) fn pin(&self) {
-        let _ = self.aside().moved.set(None);
-        redirects::stays(&self.link, self.handle);
-    }
-
     pub(crate) const fn port(&self) -> u32 {
         self.port
     }
@@ -135,42 +34,146 @@ impl SendRight {
     pub(crate) const fn handle(&self) -> Handle {
         self.handle
     }
+}
 
-    /// Whether it is known to be revoked.
-    pub(crate) fn is_revoked(&self) -> bool {
-        revoked::is_revoked(self.link(), self.handle())
+/// This right, or what it has become since it came (see `door` and `redirect`), or is on this CPU (see
+/// `spread`).
+#[inline]
+pub(crate) fn best(right: &SendRight) -> &SendRight {
+    let mut best = right;
+    // As often as its port has moved: by a loop, since others say how often that is.
+    while let Some(next) = next(best) {
+        best = next;
     }
+    spread::here(best)
+}
 
-    pub(crate) fn is_down(&self) -> bool {
-        self.link.is_down()
+#[inline]
+pub(super) fn next(right: &SendRight) -> Option<&SendRight> {
+    let direct = match &right.origin {
+        Origin::Vine(Some(upgrade)) => upgrade.direct(),
+        _ => None,
+    };
+    direct.or_else(|| moved_to(right))
+}
+
+/// A right on the word of another user becomes direct when its exporter has confirmed it, and not once a message has gone
+/// through the introducer, which may overtake none: so the first use waits for a moment. A user who lets this process wait
+/// in vain is not waited for again soon.
+#[cold]
+pub(crate) fn await_word(right: &SendRight, waiting: Waiting) {
+    let Origin::Vine(Some(upgrade)) = &right.origin else {
+        return;
+    };
+    if !matches!(waiting, Waiting::Never) && !crate::guest::is_control() {
+        upgrade.await_word();
     }
+}
 
-    #[cold]
-    pub(crate) fn poison(&self, fault: handfast_ring::Fault) -> crate::error::PeerFault {
-        let fault = self.link.poison(fault);
-        self.process().attention.raise();
-        fault
+/// The right it has become since its port moved.
+#[inline]
+pub(super) fn moved_to(right: &SendRight) -> Option<&SendRight> {
+    if right.link.rights.redirects.has_moved() {
+        look_moved(right)
+    } else {
+        None
     }
+}
 
-    /// Why nothing more can be sent, if so.
-    pub(crate) fn failure(&self) -> Option<SendError> {
-        self.link.failure(self.port)
+/// The right that the message goes through, if that is not this one any more. `trouble` is the link's count of troubles from
+/// before.
+#[inline(always)]
+pub(crate) fn successor(right: &SendRight, trouble: u32) -> Result<Option<&SendRight>, SendError> {
+    // After the count was read: a thread that finds the count of a switch also finds the right's successor.
+    if let Some(next) = moved_to(right) {
+        return Ok(Some(best(next)));
     }
-
-    /// Why no call that was made through this right is answered any more, if so.
-    #[inline]
-    pub(crate) fn failure_of_calls(&self) -> Option<SendError> {
-        let failure = self.failure()?;
-        let is_elsewhere =
-            failure == SendError::Gone(Gone::Port) && redirects::outlives(&self.link, self.handle);
-        (!is_elsewhere).then_some(failure)
+    if let Some(failure) = right.link.failure(right.port) {
+        return Err(failure);
     }
-
-    /// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
-    pub(crate) fn settle(&self) {
-        if let Origin::Claimed(claimed) = &self.origin {
-            claimed.settle();
+    // Relaxed: the count is all that is said. With the same one it was good.
+    if right.calm.load(Ordering::Relaxed) != trouble {
+        if is_revoked(right) {
+            return Err(SendError::Gone(Gone::Right));
         }
+        // The port may have got a receiver for each CPU since the look that led here: no other look
+        // follows.
+        let here = spread::here(right);
+        if !core::ptr::eq(here, right) {
+            return Ok(Some(here));
+        }
+        // For rights of others the exporter has not said which ports they are to.
+        if matches!(right.origin, Origin::Exporter) {
+            right.link.sends_to(right.port);
+        }
+    }
+    if !matches!(right.origin, Origin::Vine(Some(_))) && !origin::is_held(right) {
+        // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
+        // each time.
+        right.calm.store(trouble, Ordering::Relaxed);
+    }
+    Ok(None)
+}
+
+/// Whether it is another right now.
+pub(crate) fn has_moved(right: &SendRight) -> bool {
+    moved_to(right).is_some()
+}
+
+#[cold]
+fn look_moved(right: &SendRight) -> Option<&SendRight> {
+    if let Some(moved) = aside::known_moved(right) {
+        return moved.as_deref();
+    }
+    let moved = redirects::direct(&right.link, right.handle)?;
+    let direct = direct(&moved)?.clone();
+    waiting::wait_by(&direct, aside::waiting(right));
+    let moved = aside::aside(right)
+        .moved
+        .get_or_init(|| Some(Box::new(direct)));
+    moved.as_deref()
+}
+
+/// The right stays where it is when its port moves.
+pub(crate) fn pin(right: &SendRight) {
+    let _ = aside::aside(right).moved.set(None);
+    redirects::stays(&right.link, right.handle);
+}
+
+/// Whether it is known to be revoked.
+pub(crate) fn is_revoked(right: &SendRight) -> bool {
+    revoked::is_revoked(right.link(), right.handle())
+}
+
+pub(crate) fn is_down(right: &SendRight) -> bool {
+    right.link.is_down()
+}
+
+#[cold]
+pub(crate) fn poison(right: &SendRight, fault: handfast_ring::Fault) -> crate::error::PeerFault {
+    let fault = right.link.poison(fault);
+    right.process().attention.raise();
+    fault
+}
+
+/// Why nothing more can be sent, if so.
+pub(crate) fn failure(right: &SendRight) -> Option<SendError> {
+    right.link.failure(right.port)
+}
+
+/// Why no call that was made through this right is answered any more, if so.
+#[inline]
+pub(crate) fn failure_of_calls(right: &SendRight) -> Option<SendError> {
+    let failure = failure(right)?;
+    let is_elsewhere =
+        failure == SendError::Gone(Gone::Port) && redirects::outlives(&right.link, right.handle);
+    (!is_elsewhere).then_some(failure)
+}
+
+/// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
+pub(crate) fn settle(right: &SendRight) {
+    if let Origin::Claimed(claimed) = &right.origin {
+        claimed.settle();
     }
 }
 

@@ -1,6 +1,6 @@
 //! The known origin of a right, and whether two rights are one.
 
-use super::{GoingHome, SETTLE_NS, SendRight, Upgrade};
+use super::{GoingHome, SETTLE_NS, SendRight, Upgrade, moved, spread};
 use crate::error::RightError;
 use crate::link::returns::Own;
 use crate::link::{IsAwaited, Link};
@@ -181,62 +181,62 @@ pub enum Identity {
 }
 
 impl SendRight {
-    /// Whether nothing is sent by it before the exporter has confirmed it.
-    pub(crate) fn is_held(&self) -> bool {
-        matches!(self.origin(), Origin::Claimed(claimed) if claimed.is_held())
-    }
-
-    /// A right that is not held any more posts at once from now on.
-    #[inline]
-    pub(crate) fn posts_at_once(&self) {
-        if let Origin::Claimed(claimed) = self.origin()
-            && claimed.is_on_word
-        {
-            self.post_to_receiver();
-        }
-    }
-
-    /// Whether the exporter has said that there is no such right.
-    pub(crate) fn is_in_vain(&self) -> bool {
-        let Origin::Claimed(claimed) = self.origin() else {
-            return false;
-        };
-        claimed.answer() == Some(None)
-    }
-
-    /// Whether the exporter has confirmed it.
-    pub(crate) fn is_confirmed(&self) -> bool {
-        match self.origin() {
-            Origin::Claimed(claimed) => claimed.handle().is_some(),
-            _ => true,
-        }
-    }
-
     /// Whether this right and `other` are to the same port with the same badge and permissions, by whatever way they
     /// have come. No system call; does not block.
     #[must_use]
     pub fn identity(&self, other: &Self) -> Identity {
-        let (this, other) = (self.best(), other.best());
-        this.compare(other)
+        let (this, other) = (moved::best(self), moved::best(other));
+        compare(this, other)
     }
+}
 
-    fn compare(&self, other: &Self) -> Identity {
-        let is_same_link = Arc::ptr_eq(self.link(), other.link());
-        if is_same_link && self.handle() == other.handle() {
-            return Identity::Same;
-        }
-        let of = |right: &Self| match right.origin() {
-            Origin::Exporter => Some(right.handle()),
-            Origin::Claimed(claimed) => claimed.handle(),
-            Origin::Vine(_) | Origin::Home(_) => None,
-        };
-        let is_vine = |right: &Self| matches!(right.origin(), Origin::Vine(_));
-        match (of(self), of(other)) {
-            (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
-            (Some(_), Some(_)) => Identity::Different,
-            _ if is_same_link || is_vine(self) || is_vine(other) => Identity::Unknown,
-            // A port is in one process only.
-            _ => Identity::Different,
-        }
+/// Whether nothing is sent by it before the exporter has confirmed it.
+pub(crate) fn is_held(right: &SendRight) -> bool {
+    matches!(right.origin(), Origin::Claimed(claimed) if claimed.is_held())
+}
+
+/// A right that is not held any more posts at once from now on.
+#[inline]
+pub(crate) fn posts_at_once(right: &SendRight) {
+    if let Origin::Claimed(claimed) = right.origin()
+        && claimed.is_on_word
+    {
+        spread::post_to_receiver(right);
+    }
+}
+
+/// Whether the exporter has said that there is no such right.
+pub(crate) fn is_in_vain(right: &SendRight) -> bool {
+    let Origin::Claimed(claimed) = right.origin() else {
+        return false;
+    };
+    claimed.answer() == Some(None)
+}
+
+/// Whether the exporter has confirmed it.
+pub(crate) fn is_confirmed(right: &SendRight) -> bool {
+    match right.origin() {
+        Origin::Claimed(claimed) => claimed.handle().is_some(),
+        _ => true,
+    }
+}
+
+fn compare(this: &SendRight, other: &SendRight) -> Identity {
+    let is_same_link = Arc::ptr_eq(this.link(), other.link());
+    if is_same_link && this.handle() == other.handle() {
+        return Identity::Same;
+    }
+    let of = |right: &SendRight| match right.origin() {
+        Origin::Exporter => Some(right.handle()),
+        Origin::Claimed(claimed) => claimed.handle(),
+        Origin::Vine(_) | Origin::Home(_) => None,
+    };
+    let is_vine = |right: &SendRight| matches!(right.origin(), Origin::Vine(_));
+    match (of(this), of(other)) {
+        (Some(one), Some(other)) if is_same_link && one == other => Identity::Same,
+        (Some(_), Some(_)) => Identity::Different,
+        _ if is_same_link || is_vine(this) || is_vine(other) => Identity::Unknown,
+        // A port is in one process only.
+        _ => Identity::Different,
     }
 }

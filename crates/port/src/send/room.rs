@@ -1,6 +1,6 @@
 //! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
 
-use super::SendRight;
+use super::{SendRight, moved, waiting};
 use crate::error::{Exhausted, SendError};
 use crate::link::{Link, tasks};
 use crate::options::Waiting;
@@ -50,7 +50,7 @@ impl<'a> LaneWait<'a> {
             link.map.waits(right.receiver());
             self.waits = Some((link, right.receiver()));
         }
-        right.wait_for_slot(waiting)
+        wait_for_slot(right, waiting)
     }
 }
 
@@ -62,49 +62,48 @@ impl Drop for LaneWait<'_> {
     }
 }
 
-impl SendRight {
-    /// Waits until some call of the link has ended. Rare: 16 calls of one lane are outstanding.
-    #[cold]
-    pub(crate) fn wait_for_slot(&self, waiting: Waiting) -> Result<(), SendError> {
-        waiting.deadline()?;
-        if waiting.is_over() {
-            return Err(SendError::TimedOut);
-        }
-        let (waiters, freed) = &self.link().waiters.slot_freed;
-        let guard = waiters.lock();
-        // Slots are freed without a look at waiters, which keeps the fast path free of fences;
-        // so this rare wait looks again every so often.
-        drop(freed.wait_timeout(guard, SLOT_LOOK_EVERY));
-        Ok(())
+/// Waits until some call of the link has ended. Rare: 16 calls of one lane are outstanding.
+#[cold]
+pub(crate) fn wait_for_slot(right: &SendRight, waiting: Waiting) -> Result<(), SendError> {
+    waiting.deadline()?;
+    if waiting.is_over() {
+        return Err(SendError::TimedOut);
     }
+    let (waiters, freed) = &right.link().waiters.slot_freed;
+    let guard = waiters.lock();
+    // Slots are freed without a look at waiters, which keeps the fast path free of fences;
+    // so this rare wait looks again every so often.
+    drop(freed.wait_timeout(guard, SLOT_LOOK_EVERY));
+    Ok(())
+}
 
-    #[cold]
-    pub(crate) fn wait_for_room(
-        &self,
-        lane: u32,
-        len_bytes: usize,
-        waiting: Waiting,
-    ) -> Result<(), SendError> {
-        let deadline_ns = waiting.deadline()?;
-        let mut place = Room {
-            right: self,
-            lane,
-            len_bytes,
-            has_announced: false,
-        };
-        let (ended, _) = self.with_waiter(|waiter| waiter.wait(&mut place, deadline_ns, false));
-        let link = self.link();
-        if place.has_announced {
-            // Relaxed: this thread has just counted itself off there (E19).
-            let others = || link.waiters.parked.of(lane).load(Ordering::Relaxed) > 0;
-            arm::leave_space(&link.region, LanePlace::of(link.calls, lane), others);
-        }
-        // A task may have announced in the same word before this thread did.
-        tasks::wake_answered(link);
-        match ended {
-            Ended::Ready => Ok(()),
-            Ended::TimedOut => Err(SendError::TimedOut),
-        }
+#[cold]
+pub(crate) fn wait_for_room(
+    right: &SendRight,
+    lane: u32,
+    len_bytes: usize,
+    waiting: Waiting,
+) -> Result<(), SendError> {
+    let deadline_ns = waiting.deadline()?;
+    let mut place = Room {
+        right,
+        lane,
+        len_bytes,
+        has_announced: false,
+    };
+    let (ended, _) =
+        waiting::with_waiter(right, |waiter| waiter.wait(&mut place, deadline_ns, false));
+    let link = right.link();
+    if place.has_announced {
+        // Relaxed: this thread has just counted itself off there (E19).
+        let others = || link.waiters.parked.of(lane).load(Ordering::Relaxed) > 0;
+        arm::leave_space(&link.region, LanePlace::of(link.calls, lane), others);
+    }
+    // A task may have announced in the same word before this thread did.
+    tasks::wake_answered(link);
+    match ended {
+        Ended::Ready => Ok(()),
+        Ended::TimedOut => Err(SendError::TimedOut),
     }
 }
 
@@ -120,9 +119,9 @@ impl Place for Room<'_> {
     fn look(&mut self) -> bool {
         let link = self.right.link();
         link.failure(self.right.port()).is_some()
-            || self.right.is_revoked()
+            || moved::is_revoked(self.right)
             // A fault is found again, and reported, by the post that follows.
-            || self.right.lock(self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
+            || super::lock(self.right, self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }
 
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {

@@ -1,8 +1,9 @@
 //! Sending and calling with bytes alone.
 //!
-//! A call passes through [`SendRight::call`], `SendRight::post`, `Producer::post`, `Link::ring` and `Answer`'s looks on this side;
+//! A call passes through [`SendRight::call`], `post::post`, `Producer::post`, `doorbell::ring` and `Answer`'s looks on this side;
 //! `ARCHITECTURE.md` follows one.
 
+use super::post;
 use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::SendError;
@@ -12,8 +13,8 @@ use crate::link::passing::Known;
 use crate::message::{Buffer, Message};
 use crate::options::Waiting;
 use crate::reply_slot::ReplySlot;
-use crate::send::SendRight;
-use crate::served::copy_into;
+use crate::send::{self, SendRight, here};
+use crate::served::{calls, copy_into};
 use crate::slots::Ticket;
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -36,7 +37,7 @@ impl SendRight {
     /// # Errors
     /// [`SendError`]; nothing was sent then. When the peer dies while this waits, [`SendError::Gone`] within milliseconds.
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Always)
+        send_by(self, bytes, Waiting::Always)
     }
 
     /// As [`Self::send`], waiting for room at the longest for `timeout`.
@@ -44,7 +45,7 @@ impl SendRight {
     /// # Errors
     /// [`SendError::TimedOut`] then.
     pub fn send_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
+        send_by(self, bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
     /// As [`Self::send_timeout`], until `deadline`.
@@ -52,7 +53,7 @@ impl SendRight {
     /// # Errors
     /// As there.
     pub fn send_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
+        send_by(self, bytes, Waiting::Until(clock::instant_ns(deadline)))
     }
 
     /// As [`Self::send`], without waiting: a full queue is [`SendError::Full`].
@@ -60,7 +61,7 @@ impl SendRight {
     /// # Errors
     /// [`SendError`]; nothing was sent then.
     pub fn try_send(&self, bytes: &[u8]) -> Result<(), SendError> {
-        self.send_by(bytes, Waiting::Never)
+        send_by(self, bytes, Waiting::Never)
     }
 
     /// Calls: sends `bytes` and waits for the reply by the strategy. Two copies in all, one each
@@ -77,13 +78,13 @@ impl SendRight {
     /// call may or may not have been served.
     #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        if let Some(by) = self.shortcut() {
-            return self.call_here(by, bytes);
+        if let Some(by) = here::shortcut(self) {
+            return calls::call_here(self, by, bytes);
         }
         if deadline::may_end() {
-            return self.call_shielded(bytes);
+            return call_shielded(self, bytes);
         }
-        self.start(bytes, Waiting::Always)?.message_by(None)
+        start(self, bytes, Waiting::Always)?.message_by(None)
     }
 
     /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length. Rights in
@@ -94,16 +95,16 @@ impl SendRight {
     /// then keeps its old content.
     #[inline]
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-        if let Some(by) = self.shortcut() {
-            return self.call_here_into(by, bytes, reply);
+        if let Some(by) = here::shortcut(self) {
+            return calls::call_here_into(self, by, bytes, reply);
         }
         if deadline::may_end() {
-            return self.call_into_shielded(bytes, reply);
+            return call_into_shielded(self, bytes, reply);
         }
-        let call = self.start(bytes, Waiting::Always)?;
+        let call = start(self, bytes, Waiting::Always)?;
         let right = call.right();
         let len_bytes = call.wait_by(None, &mut Buffer(reply, Message::default()), None)?;
-        right.arrived();
+        send::arrived(right);
         let room_bytes = reply.len();
         if len_bytes > room_bytes {
             return Err(SendError::ReplyTooLong {
@@ -124,7 +125,7 @@ impl SendRight {
     /// [`DomainError::Deadline`]: crate::error::DomainError::Deadline
     /// [`DomainError::NoDeadline`]: crate::error::DomainError::NoDeadline
     pub fn call_timeout(&self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
-        self.call_until(bytes, clock::deadline_ns(timeout))
+        call_until(self, bytes, clock::deadline_ns(timeout))
     }
 
     /// As [`Self::call_timeout`], until `deadline`: for calls that share one.
@@ -132,44 +133,7 @@ impl SendRight {
     /// # Errors
     /// As there.
     pub fn call_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<Message, SendError> {
-        self.call_until(bytes, clock::instant_ns(deadline))
-    }
-
-    fn call_until(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-        if let Some(by) = self.shortcut() {
-            return self.call_here_until(by, bytes, deadline_ns);
-        }
-        self.call_by(bytes, deadline_ns)
-    }
-
-    fn call_by(&self, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-        // In a function of a domain that has a deadline: its calls share the deadline, and none of them is left undone.
-        let _shield = deadline::shield();
-        let deadline_ns = deadline_ns.min(deadline::until_ns());
-        self.start(bytes, Waiting::Until(deadline_ns))?
-            .message_by(Some(deadline_ns))
-    }
-
-    /// As [`Self::call`], from a function of a domain that has a deadline.
-    #[cold]
-    fn call_shielded(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        self.call_by(bytes, deadline::NEVER_NS)
-    }
-
-    #[cold]
-    fn call_into_shielded(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-        copy_into(&self.call_shielded(bytes)?, reply)
-    }
-
-    /// Calls on behalf of another's caller, as long as `outer` does not say that this caller has given up.
-    pub(crate) fn call_for(
-        &self,
-        bytes: &[u8],
-        deadline_ns: Option<u64>,
-        outer: &mut Watch<'_>,
-    ) -> Result<Message, SendError> {
-        let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
-        self.start(bytes, waiting)?.message_for(deadline_ns, outer)
+        call_until(self, bytes, clock::instant_ns(deadline))
     }
 
     /// Starts a call without waiting for anything: neither for room nor for the reply. One copy; one system call if the
@@ -182,96 +146,146 @@ impl SendRight {
     /// # Errors
     /// [`SendError::Full`] without room in the queue or a free reply slot.
     pub fn try_call(&self, bytes: &[u8]) -> Result<Call<'_>, SendError> {
-        self.start(bytes, Waiting::Never)
+        start(self, bytes, Waiting::Never)
     }
+}
 
-    /// Starts a call, waiting for room if there is none, and returns without its reply.
-    #[inline(always)]
-    pub(crate) fn start(&self, bytes: &[u8], waiting: Waiting) -> Result<Call<'_>, SendError> {
-        let until = waiting.words();
-        let (right, (ticket, lane, trouble)) = match self.post_now(bytes, Kind::Call, until) {
-            Some(posted) => (self, posted),
-            None => self.post(Body::One(bytes), Kind::Call, waiting)?,
-        };
-        let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
-        if bytes.len() > INLINE_BYTES {
-            // The peer is at work now.
-            right.fetch_next(lane, bytes.len(), false);
-        }
-        Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
+fn call_until(right: &SendRight, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
+    if let Some(by) = here::shortcut(right) {
+        return calls::call_here_until(right, by, bytes, deadline_ns);
     }
+    call_by(right, bytes, deadline_ns)
+}
 
-    pub(crate) fn send_by(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        if deadline::may_end() {
-            return self.send_shielded(bytes, waiting);
-        }
-        let (right, (_, lane, _)) = match self.post_now(bytes, Kind::Message, (0, 0)) {
-            Some(posted) => (self, posted),
-            None => self.post(Body::One(bytes), Kind::Message, waiting)?,
-        };
-        doorbell::ring(right.link(), lane, right.receiver());
-        Ok(())
-    }
+fn call_by(right: &SendRight, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
+    // In a function of a domain that has a deadline: its calls share the deadline, and none of them is left undone.
+    let _shield = deadline::shield();
+    let deadline_ns = deadline_ns.min(deadline::until_ns());
+    start(right, bytes, Waiting::Until(deadline_ns))?.message_by(Some(deadline_ns))
+}
 
-    #[cold]
-    fn send_shielded(&self, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
-        let _shield = deadline::shield();
-        self.send_by(bytes, waiting.until(deadline::until_ns()))
-    }
+/// As [`SendRight::call`], from a function of a domain that has a deadline.
+#[cold]
+fn call_shielded(right: &SendRight, bytes: &[u8]) -> Result<Message, SendError> {
+    call_by(right, bytes, deadline::NEVER_NS)
+}
 
-    /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
-    /// lane, and the link's count of troubles; otherwise [`Self::post`] finds out the obstacle.
-    #[inline(always)]
-    pub(super) fn post_now(
-        &self,
-        bytes: &[u8],
-        kind: Kind,
-        words: (u32, u32),
-    ) -> Option<(Ticket, u32, u32)> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return None;
-        }
-        let (lane, mut outgoing, trouble) = self.lane_now()?;
-        let posted = self.post_described(&mut outgoing, lane, (bytes, kind, words), &[]);
-        let ticket = posted.ok()?;
-        Some((ticket, lane, trouble))
-    }
+#[cold]
+fn call_into_shielded(
+    right: &SendRight,
+    bytes: &[u8],
+    reply: &mut [u8],
+) -> Result<usize, SendError> {
+    copy_into(&call_shielded(right, bytes)?, reply)
+}
 
-    /// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
-    /// way and one has gone this way before. Returns whether this made a wake-up call.
-    #[inline]
-    pub(crate) fn pass_now(&self, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
-        if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
-            return None;
-        }
-        let known = Known::of((reply.link.serial, reply.index), self.link())?;
-        let word = passed_word(known.number, reply.index % REPLIES);
-        let words = (word, reply.generation);
-        let (lane, mut outgoing, _) = self.lane_now()?;
-        let posted = self.post_described(&mut outgoing, lane, (bytes, Kind::PASSED, words), &[]);
-        drop(outgoing);
-        posted.ok()?;
-        // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
-        reply.move_on(known.path);
-        let woke_peer = doorbell::ring(self.link(), lane, self.receiver());
-        reply.wake(known.path);
-        if bytes.len() > INLINE_BYTES {
-            self.fetch_next(lane, bytes.len(), true);
-        }
-        Some(woke_peer)
-    }
+/// Calls on behalf of another's caller, as long as `outer` does not say that this caller has given up.
+pub(crate) fn call_for(
+    right: &SendRight,
+    bytes: &[u8],
+    deadline_ns: Option<u64>,
+    outer: &mut Watch<'_>,
+) -> Result<Message, SendError> {
+    let waiting = deadline_ns.map_or(Waiting::Always, Waiting::Until);
+    start(right, bytes, waiting)?.message_for(deadline_ns, outer)
+}
 
-    /// Fetches the memory that the next message of this length will be written to, after one has been posted on
-    /// `lane`: no reply to a message that is `passed` on tells which memory is free again.
-    #[inline(never)]
-    fn fetch_next(&self, lane: u32, len_bytes: usize, passed: bool) {
-        let Some(mut outgoing) = self.link().lanes[lane as usize].try_lock() else {
-            return;
-        };
-        let region = self.link().region.view();
-        if passed {
-            outgoing.producer.look_for_blocks(&region);
-        }
-        outgoing.producer.fetch_next(&region, len_bytes);
+/// Starts a call, waiting for room if there is none, and returns without its reply.
+#[inline(always)]
+pub(crate) fn start<'a>(
+    this: &'a SendRight,
+    bytes: &[u8],
+    waiting: Waiting,
+) -> Result<Call<'a>, SendError> {
+    let until = waiting.words();
+    let (right, (ticket, lane, trouble)) = match post_now(this, bytes, Kind::Call, until) {
+        Some(posted) => (this, posted),
+        None => post::post(this, Body::One(bytes), Kind::Call, waiting)?,
+    };
+    let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
+    if bytes.len() > INLINE_BYTES {
+        // The peer is at work now.
+        fetch_next(right, lane, bytes.len(), false);
     }
+    Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
+}
+
+pub(crate) fn send_by(this: &SendRight, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
+    if deadline::may_end() {
+        return send_shielded(this, bytes, waiting);
+    }
+    let (right, (_, lane, _)) = match post_now(this, bytes, Kind::Message, (0, 0)) {
+        Some(posted) => (this, posted),
+        None => post::post(this, Body::One(bytes), Kind::Message, waiting)?,
+    };
+    doorbell::ring(right.link(), lane, right.receiver());
+    Ok(())
+}
+
+#[cold]
+fn send_shielded(right: &SendRight, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
+    let _shield = deadline::shield();
+    send_by(right, bytes, waiting.until(deadline::until_ns()))
+}
+
+/// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
+/// lane, and the link's count of troubles; otherwise [`post::post`] finds out the obstacle.
+#[inline(always)]
+pub(super) fn post_now(
+    right: &SendRight,
+    bytes: &[u8],
+    kind: Kind,
+    words: (u32, u32),
+) -> Option<(Ticket, u32, u32)> {
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return None;
+    }
+    let (lane, mut outgoing, trouble) = send::lane_now(right)?;
+    let posted = post::post_described(right, &mut outgoing, lane, (bytes, kind, words), &[]);
+    let ticket = posted.ok()?;
+    Some((ticket, lane, trouble))
+}
+
+/// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
+/// way and one has gone this way before. Returns whether this made a wake-up call.
+#[inline]
+pub(crate) fn pass_now(right: &SendRight, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
+    if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
+        return None;
+    }
+    let known = Known::of((reply.link.serial, reply.index), right.link())?;
+    let word = passed_word(known.number, reply.index % REPLIES);
+    let words = (word, reply.generation);
+    let (lane, mut outgoing, _) = send::lane_now(right)?;
+    let posted = post::post_described(
+        right,
+        &mut outgoing,
+        lane,
+        (bytes, Kind::PASSED, words),
+        &[],
+    );
+    drop(outgoing);
+    posted.ok()?;
+    // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
+    reply.move_on(known.path);
+    let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
+    reply.wake(known.path);
+    if bytes.len() > INLINE_BYTES {
+        fetch_next(right, lane, bytes.len(), true);
+    }
+    Some(woke_peer)
+}
+
+/// Fetches the memory that the next message of this length will be written to, after one has been posted on
+/// `lane`: no reply to a message that is `passed` on tells which memory is free again.
+#[inline(never)]
+fn fetch_next(right: &SendRight, lane: u32, len_bytes: usize, passed: bool) {
+    let Some(mut outgoing) = right.link().lanes[lane as usize].try_lock() else {
+        return;
+    };
+    let region = right.link().region.view();
+    if passed {
+        outgoing.producer.look_for_blocks(&region);
+    }
+    outgoing.producer.fetch_next(&region, len_bytes);
 }

@@ -1,5 +1,6 @@
 //! Sending bytes that lie in several pieces, without putting them together first.
 
+use super::post;
 use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::{ReplyError, SendError};
@@ -9,7 +10,7 @@ use crate::options::Waiting;
 use crate::reply_right::ReplyRight;
 use crate::request::Request;
 use crate::right::Returned;
-use crate::send::SendRight;
+use crate::send::{SendRight, here};
 use crate::sending::Sending;
 use handfast_layout::LONG_BYTES_MAX;
 use handfast_layout::link::Kind;
@@ -45,7 +46,7 @@ impl SendRight {
     /// As there.
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         shielded(|waiting, _| {
-            let (right, (_, lane, _)) = self.post(Body::of(pieces), Kind::Message, waiting)?;
+            let (right, (_, lane, _)) = post::post(self, Body::of(pieces), Kind::Message, waiting)?;
             doorbell::ring(right.link(), lane, right.receiver());
             Ok(())
         })
@@ -58,11 +59,11 @@ impl SendRight {
     /// As there.
     pub fn call_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<Message, SendError> {
         let body = Body::of(pieces);
-        if self.shortcut().is_some() {
+        if here::shortcut(self).is_some() {
             return self.call(&together(body)?);
         }
         shielded(|waiting, deadline_ns| {
-            let (right, (ticket, lane, trouble)) = self.post(body, Kind::Call, waiting)?;
+            let (right, (ticket, lane, trouble)) = post::post(self, body, Kind::Call, waiting)?;
             let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
             let call = Call::of(right, CallState::new(ticket, trouble, woke_peer));
             call.message_by(deadline_ns)
@@ -88,7 +89,7 @@ impl Sending<'_> {
     /// As there.
     pub fn call_vectored(self, pieces: &[IoSlice<'_>]) -> Result<Message, Returned<SendError>> {
         let body = Body::of(pieces);
-        if self.right.shortcut().is_some() {
+        if here::shortcut(self.right).is_some() {
             return match together(body) {
                 Ok(bytes) => self.call(&bytes),
                 Err(error) => Err(self.returned(error)),

@@ -1,5 +1,6 @@
 //! Sending rights beside the bytes of a message, or of a reply.
 
+use super::{now, plain, post};
 use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::describe::{Load, list_of, pool};
@@ -7,7 +8,8 @@ use crate::error::SendError;
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::right::{Returned, Right};
-use crate::send::{Posted, SendRight};
+use crate::send::{Posted, SendRight, here, moved};
+use crate::served::calls;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_sys::{clock, deadline};
@@ -41,7 +43,7 @@ impl SendRight {
     #[inline]
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
         Sending {
-            right: self.best(),
+            right: moved::best(self),
             rights: list_of(rights),
         }
     }
@@ -158,9 +160,9 @@ impl<'a> Sending<'a> {
         bytes: &[u8],
         deadline_ns: Option<u64>,
     ) -> Option<Result<Message, Returned<SendError>>> {
-        let by = self.right.shortcut()?;
+        let by = here::shortcut(self.right)?;
         let rights = &mut self.rights;
-        let outcome = self.right.call_here_with(by, bytes, rights, deadline_ns)?;
+        let outcome = calls::call_here_with(self.right, by, bytes, rights, deadline_ns)?;
         Some(outcome.map_err(|error| Returned {
             error,
             rights: core::mem::take(rights),
@@ -169,7 +171,7 @@ impl<'a> Sending<'a> {
 
     fn send_by(mut self, bytes: &[u8], waiting: Waiting) -> Result<(), Returned<SendError>> {
         if self.rights.is_empty() {
-            return bare(self.right.send_by(bytes, waiting));
+            return bare(plain::send_by(self.right, bytes, waiting));
         }
         if deadline::may_end() {
             let _shield = deadline::shield();
@@ -182,7 +184,7 @@ impl<'a> Sending<'a> {
     #[inline(always)]
     fn start(&mut self, bytes: &[u8], waiting: Waiting) -> Result<Call<'a>, Returned<SendError>> {
         if self.rights.is_empty() {
-            return bare(self.right.start(bytes, waiting));
+            return bare(plain::start(self.right, bytes, waiting));
         }
         let (right, (ticket, trouble, woke_peer)) = self.post((bytes, Kind::Call), waiting)?;
         Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
@@ -195,10 +197,7 @@ impl<'a> Sending<'a> {
         bytes_and_kind: (&[u8], Kind),
         waiting: Waiting,
     ) -> Result<Posted<'a>, Returned<SendError>> {
-        match self
-            .right
-            .give_now(bytes_and_kind, &mut self.rights, waiting)
-        {
+        match now::give_now(self.right, bytes_and_kind, &mut self.rights, waiting) {
             Some(posted) => {
                 pool(&mut self.rights);
                 Ok(posted)
@@ -237,7 +236,7 @@ impl<'a> Sending<'a> {
             rights: core::mem::take(&mut self.rights),
             reply: None,
         };
-        let posted = self.right.post_loaded(bytes_and_kind, &mut load, waiting);
+        let posted = post::post_loaded(self.right, bytes_and_kind, &mut load, waiting);
         let mut rights = load.rights;
         match posted {
             Ok(posted) => {

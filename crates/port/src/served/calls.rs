@@ -6,138 +6,140 @@ use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::message::Message;
 use crate::port::local::Shortcut;
 use crate::right::Right;
-use crate::send::SendRight;
+use crate::send::{self, SendRight, here};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 
-impl SendRight {
-    /// Calls what serves the port here, on this thread.
-    #[inline(never)]
-    pub(crate) fn call_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<Message, SendError> {
-        self.is_good_here(by, bytes)?;
-        self.cross(by, (bytes, Vec::new()), None, 0)
-    }
+/// Calls what serves the port here, on this thread.
+#[inline(never)]
+pub(crate) fn call_here(
+    right: &SendRight,
+    by: &Shortcut,
+    bytes: &[u8],
+) -> Result<Message, SendError> {
+    is_good_here(right, by, bytes)?;
+    cross(right, by, (bytes, Vec::new()), None, 0)
+}
 
-    /// As [`Self::call_here`], until the deadline.
-    #[cold]
-    pub(crate) fn call_here_until(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        deadline_ns: u64,
-    ) -> Result<Message, SendError> {
-        self.is_good_here(by, bytes)?;
-        self.cross(by, (bytes, Vec::new()), Some(deadline_ns), 0)
-    }
+/// As [`calls::call_here`], until the deadline.
+#[cold]
+pub(crate) fn call_here_until(
+    right: &SendRight,
+    by: &Shortcut,
+    bytes: &[u8],
+    deadline_ns: u64,
+) -> Result<Message, SendError> {
+    is_good_here(right, by, bytes)?;
+    cross(right, by, (bytes, Vec::new()), Some(deadline_ns), 0)
+}
 
-    /// As [`Self::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
-    pub(crate) fn call_here_with(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        rights: &mut Vec<Right>,
-        deadline_ns: Option<u64>,
-    ) -> Option<Result<Message, SendError>> {
-        if !beside::may_pass(rights) {
-            return None;
-        }
-        if let Err(error) = self.is_good_here(by, bytes) {
-            return Some(Err(error));
-        }
-        let port = by.own.port();
-        let rights = core::mem::take(rights).into_iter();
-        let rights = rights.map(|right| beside::incoming(self.process(), port, right));
-        Some(self.cross(by, (bytes, rights.collect()), deadline_ns, 0))
+/// As [`calls::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
+pub(crate) fn call_here_with(
+    this: &SendRight,
+    by: &Shortcut,
+    bytes: &[u8],
+    rights: &mut Vec<Right>,
+    deadline_ns: Option<u64>,
+) -> Option<Result<Message, SendError>> {
+    if !beside::may_pass(rights) {
+        return None;
     }
-
-    /// In each of its callers for itself: those without a deadline do not look for one.
-    #[inline(always)]
-    fn cross(
-        &self,
-        by: &Shortcut,
-        (bytes, rights): (&[u8], Vec<Right>),
-        deadline_ns: Option<u64>,
-        hops: u32,
-    ) -> Result<Message, SendError> {
-        let mut room = Room::take();
-        let inside = Inside::enter(rights);
-        let len_bytes = self.serve_here(by, bytes, &mut room.0, deadline_ns)?;
-        let reply = room.0.get(..len_bytes).unwrap_or_default();
-        let (rights, on) = (inside.reply_rights(), inside.next());
-        if let Some(on) = on {
-            drop(inside);
-            return on.goes_on(deadline_ns, hops + 1);
-        }
-        let mut message = Message::of(reply);
-        if !rights.is_empty()
-            && let Some(place) = message.rights_mut()
-        {
-            place.extend(rights.into_iter().map(beside::outgoing));
-        }
-        Ok(message)
+    if let Err(error) = is_good_here(this, by, bytes) {
+        return Some(Err(error));
     }
+    let port = by.own.port();
+    let rights = core::mem::take(rights).into_iter();
+    let rights = rights.map(|right| beside::incoming(this.process(), port, right));
+    Some(cross(this, by, (bytes, rights.collect()), deadline_ns, 0))
+}
 
-    /// As [`Self::call_here`], with the reply in the caller's own buffer.
-    #[inline(never)]
-    pub(crate) fn call_here_into(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        reply: &mut [u8],
-    ) -> Result<usize, SendError> {
-        self.is_good_here(by, bytes)?;
-        let inside = Inside::enter(Vec::new());
-        let len_bytes = self.serve_here(by, bytes, reply, None)?;
-        let Some(on) = inside.next() else {
-            return Ok(len_bytes);
-        };
+/// In each of its callers for itself: those without a deadline do not look for one.
+#[inline(always)]
+fn cross(
+    right: &SendRight,
+    by: &Shortcut,
+    (bytes, rights): (&[u8], Vec<Right>),
+    deadline_ns: Option<u64>,
+    hops: u32,
+) -> Result<Message, SendError> {
+    let mut room = Room::take();
+    let inside = Inside::enter(rights);
+    let len_bytes = serve_here(right, by, bytes, &mut room.0, deadline_ns)?;
+    let reply = room.0.get(..len_bytes).unwrap_or_default();
+    let (rights, on) = (inside.reply_rights(), inside.next());
+    if let Some(on) = on {
         drop(inside);
-        copy_into(&on.goes_on(None, 1)?, reply)
+        return on.goes_on(deadline_ns, hops + 1);
     }
-
-    /// Whether a message may be served.
-    #[inline]
-    fn is_good_here(&self, by: &Shortcut, bytes: &[u8]) -> Result<(), SendError> {
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            return Err(SendError::TooLong {
-                len_bytes: bytes.len(),
-            });
-        }
-        if self.is_forked() {
-            return Err(SendError::Misuse(Misuse::Forked));
-        }
-        // This process knows that itself, without waiting for the keeper.
-        if !by.own.is_good() {
-            return Err(SendError::Gone(Gone::Right));
-        }
-        // Acquire: pairs with the Release in `tell_closing`.
-        if by.own.port().is_closing.load(Ordering::Acquire) {
-            return Err(SendError::Gone(Gone::Port));
-        }
-        self.is_as_before()
+    let mut message = Message::of(reply);
+    if !rights.is_empty()
+        && let Some(place) = message.rights_mut()
+    {
+        place.extend(rights.into_iter().map(beside::outgoing));
     }
+    Ok(message)
+}
 
-    #[inline]
-    fn serve_here(
-        &self,
-        by: &Shortcut,
-        bytes: &[u8],
-        reply: &mut [u8],
-        deadline_ns: Option<u64>,
-    ) -> Result<usize, SendError> {
-        by.local.count(self.process());
-        let target = by.own.target();
-        let message = Incoming {
-            bytes,
-            badge: target.badge,
-            permissions: target.permissions,
-            is_call: true,
-        };
-        match deadline_ns {
-            None => by.local.by.serve(message, reply),
-            Some(deadline_ns) => by.local.by.serve_until(message, reply, deadline_ns),
-        }
+/// As [`calls::call_here`], with the reply in the caller's own buffer.
+#[inline(never)]
+pub(crate) fn call_here_into(
+    right: &SendRight,
+    by: &Shortcut,
+    bytes: &[u8],
+    reply: &mut [u8],
+) -> Result<usize, SendError> {
+    is_good_here(right, by, bytes)?;
+    let inside = Inside::enter(Vec::new());
+    let len_bytes = serve_here(right, by, bytes, reply, None)?;
+    let Some(on) = inside.next() else {
+        return Ok(len_bytes);
+    };
+    drop(inside);
+    copy_into(&on.goes_on(None, 1)?, reply)
+}
+
+/// Whether a message may be served.
+#[inline]
+fn is_good_here(right: &SendRight, by: &Shortcut, bytes: &[u8]) -> Result<(), SendError> {
+    if bytes.len() > MESSAGE_BYTES_MAX {
+        return Err(SendError::TooLong {
+            len_bytes: bytes.len(),
+        });
+    }
+    if send::is_forked(right) {
+        return Err(SendError::Misuse(Misuse::Forked));
+    }
+    // This process knows that itself, without waiting for the keeper.
+    if !by.own.is_good() {
+        return Err(SendError::Gone(Gone::Right));
+    }
+    // Acquire: pairs with the Release in `tell_closing`.
+    if by.own.port().is_closing.load(Ordering::Acquire) {
+        return Err(SendError::Gone(Gone::Port));
+    }
+    here::is_as_before(right)
+}
+
+#[inline]
+fn serve_here(
+    right: &SendRight,
+    by: &Shortcut,
+    bytes: &[u8],
+    reply: &mut [u8],
+    deadline_ns: Option<u64>,
+) -> Result<usize, SendError> {
+    by.local.count(right.process());
+    let target = by.own.target();
+    let message = Incoming {
+        bytes,
+        badge: target.badge,
+        permissions: target.permissions,
+        is_call: true,
+    };
+    match deadline_ns {
+        None => by.local.by.serve(message, reply),
+        Some(deadline_ns) => by.local.by.serve_until(message, reply, deadline_ns),
     }
 }
 
@@ -150,14 +152,14 @@ impl Next {
         }
         let rights = core::mem::take(&mut self.rights);
         let (to, bytes) = (&self.to, self.bytes());
-        let Some(by) = to.shortcut() else {
+        let Some(by) = here::shortcut(to) else {
             let called = to.with(rights).call_by(bytes, deadline_ns);
             return called.map_err(|failed| failed.error);
         };
-        to.is_good_here(by, bytes)?;
+        is_good_here(to, by, bytes)?;
         let come = |right| beside::incoming(to.process(), by.own.port(), right);
         let rights = rights.into_iter().map(come).collect();
-        to.cross(by, (bytes, rights), deadline_ns, hops)
+        cross(to, by, (bytes, rights), deadline_ns, hops)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::error::SendError;
 use crate::link::hearing::Hearing;
 use crate::poller::{bells, upkeep};
 use crate::process::Process;
-use crate::send::SendRight;
+use crate::send::{self, SendRight};
 use crate::{link, link_end, polling};
 use core::cell::RefCell;
 use handfast_channel::bell;
@@ -39,7 +39,7 @@ fn one_lane() -> (Arc<Process>, Arc<Link>, u32, [SendRight; 3], OwnedFd) {
     let rights = PORTS.map(|port| {
         let name = 1 << 31 | port;
         link.imports().arrive(name, port).unwrap();
-        SendRight::of_handle(&process, link.clone(), port, name, process.defaults.waiting)
+        send::of_handle(&process, link.clone(), port, name, process.defaults.waiting)
     });
     let lane = to(&link, 0).unwrap();
     link.map.use_up();

@@ -2,7 +2,7 @@
 //! receiver asks for a notice when there is no right any more. Whatever the interleaving, the notice comes,
 //! once, and only after the receiver has received both messages.
 //!
-//! The steps are taken from `link_end::end_link`, `rights_ended`, `ask_no_senders`, `Poller::has_heard` and `Notices::take`,
+//! The steps are taken from `link_end::end_link`, `rights_ended`, `ask_no_senders`, `clearing::has_heard` and `Notices::take`,
 //! written out with loom's atomics. The messages are a relaxed word each.
 
 use super::{HAD, ONE};

@@ -3,7 +3,7 @@
 //!
 //! The lock is the real one. Around it stand `Port::leave`, `Port::hand_over` and `Port::follow`
 //! (`crates/port/src/port.rs`), step by step, with one lane, one bell and one follower;
-//! `Poller::prepare_sleep` is reduced to arming, announcing and looking, and a post to
+//! `bells::prepare_sleep` is reduced to arming, announcing and looking, and a post to
 //! `arm::must_ring` and the bell's wait word, which have models of their own.
 
 use super::{Model, Thread, Without};
@@ -43,7 +43,7 @@ fn post(memory: &impl Memory) {
     }
 }
 
-/// `Poller::prepare_sleep`.
+/// `bells::prepare_sleep`.
 fn prepare_sleep(memory: &impl Memory) -> bool {
     memory.store(ARMED, 1, Relaxed);
     memory.store(SLEEP, ASLEEP, Relaxed);
