@@ -1,7 +1,7 @@
 //! `cargo run -p xtask -- tidy`: checks on the tree that no compiler makes.
 //!
 //! * A crate depends only on crates of lower layers (`package.metadata.handfast.layer`).
-//! * Modules of a crate import each other in one direction only.
+//! * Modules of a crate import each other in one direction only, and so do the modules within a module.
 //! * Every ordering edge cited in the code has both halves and a row in `spec/memory-model.md`.
 //! * Functions that `ARCHITECTURE.md` names exist.
 //! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
@@ -15,6 +15,7 @@
 
 mod api;
 mod language;
+mod modules;
 mod sizes;
 mod sleeps;
 
@@ -43,7 +44,7 @@ fn main() -> ExitCode {
         }
     }
     let mut problems = layers(&root);
-    problems.extend(cycles(&root));
+    problems.extend(modules::check(&root));
     problems.extend(edges(&root));
     problems.extend(walk(&root));
     problems.extend(locks(&root));
@@ -136,113 +137,6 @@ fn layers(root: &Path) -> Vec<String> {
         }
     }
     problems
-}
-
-/// The modules directly in a crate import each other without circles; what lies within one is its own.
-fn cycles(root: &Path) -> Vec<String> {
-    let mut problems = Vec::new();
-    for directory in packages(root) {
-        let (name, source) = (directory.file_name(), directory.join("src"));
-        let name = name.unwrap_or_default().to_string_lossy();
-        let imports = imports(&source);
-        // An import is in a circle if the module it names leads back.
-        let circle: Vec<_> = (imports.iter())
-            .flat_map(|(module, of)| of.iter().map(move |other| (module, other)))
-            .filter(|(module, other)| reachable(&imports, other).contains(&***module))
-            .collect();
-        if !circle.is_empty() {
-            problems.push(format!(
-                "modules of {name} import each other in circles: {circle:?}"
-            ));
-        }
-    }
-    problems
-}
-
-/// The modules that a module imports, directly or by others.
-fn reachable<'a>(
-    imports: &'a BTreeMap<String, BTreeSet<String>>,
-    from: &'a str,
-) -> BTreeSet<&'a str> {
-    let (mut found, mut next) = (BTreeSet::new(), vec![from]);
-    while let Some(module) = next.pop() {
-        for other in imports.get(module).into_iter().flatten() {
-            if found.insert(&**other) {
-                next.push(other);
-            }
-        }
-    }
-    found
-}
-
-/// The modules directly in a crate, and which others each names; tests and models aside.
-fn imports(source: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let mut files = Vec::new();
-    sources(source, &mut files);
-    let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in files {
-        let path = file
-            .strip_prefix(source)
-            .unwrap_or(&file)
-            .with_extension("");
-        let parts: Vec<_> = path.iter().map(|part| part.to_string_lossy()).collect();
-        let is_outside = parts
-            .iter()
-            .any(|part| part == "tests" || part.contains("model"));
-        if is_outside || matches!(&*parts[0], "lib" | "main") {
-            continue;
-        }
-        let code = read(&file);
-        let code = code
-            .split("#[cfg(test)]\nmod tests {")
-            .next()
-            .unwrap_or_default();
-        let code: String = (code.lines())
-            .map(|line| line.split("//").next().unwrap_or_default())
-            .collect();
-        let named = modules.entry(parts[0].to_string()).or_default();
-        for after in code.split("crate::").skip(1) {
-            match after.strip_prefix('{') {
-                Some(list) => named.extend(firsts(list)),
-                None => named.extend(first_word(after)),
-            }
-        }
-    }
-    let known: BTreeSet<_> = modules.keys().cloned().collect();
-    for (module, named) in &mut modules {
-        named.retain(|other| other != module && known.contains(other));
-    }
-    modules
-}
-
-fn first_word(code: &str) -> Option<String> {
-    let word = code
-        .trim_start()
-        .split(|c: char| !(c.is_alphanumeric() || c == '_'));
-    word.map(str::to_owned)
-        .next()
-        .filter(|word| !word.is_empty())
-}
-
-/// The first words of the elements of a list in braces, of which the first has been taken away.
-fn firsts(list: &str) -> Vec<String> {
-    let (mut depth, mut found, mut begins) = (1, Vec::new(), true);
-    for (at, c) in list.char_indices() {
-        if begins && !c.is_whitespace() {
-            found.extend(first_word(&list[at..]));
-            begins = false;
-        }
-        match c {
-            '{' => depth += 1,
-            '}' => depth -= 1,
-            ',' => begins = depth == 1,
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    found
 }
 
 /// Edges are cited as `E5 arm.` in comments: at two sites or more, and in the table.

@@ -1,10 +1,10 @@
 //! Asking for notices (`notice`).
 
 use crate::link::deaths::{self, DeathNotice, HearsOfDeaths};
-use crate::port::Port;
 use crate::port::notice::{ask_no_senders, watched_ended};
+use crate::port::{Port, own};
 use crate::receive_right::ReceiveRight;
-use crate::send::{self, SendRight, moved, origin};
+use crate::send::{self, SendRight, claimed, moved};
 use crate::{introduce, links};
 use std::sync::{Arc, Weak};
 
@@ -13,7 +13,7 @@ pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
     let (process, notices) = (&port.process, &port.notices);
     notices.watch(badge);
     let own = {
-        let own = notices.own();
+        let own = own::table(port);
         let known = own.get(&badge).and_then(Weak::upgrade);
         known.inspect(|own| own.watch())
     };
@@ -100,7 +100,7 @@ impl SendRight {
 pub(crate) fn tell_death(right: &SendRight) {
     let (link, handle) = (right.link(), right.handle());
     deaths::tell_death_of(link, right.port(), handle);
-    if origin::is_in_vain(right) {
+    if claimed::is_in_vain(right) {
         deaths::tell_in_vain(link, &[handle]);
     }
 }

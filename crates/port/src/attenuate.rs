@@ -5,7 +5,7 @@ use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::introduce::claim_by;
 use crate::link::lanes;
 use crate::options::Waiting;
-use crate::send::{self, LaneWait, Origin, SendRight, here, moved, origin};
+use crate::send::{self, LaneWait, Origin, SendRight, claimed, here, moved};
 use handfast_layout::lane_control::LaneControl;
 
 impl SendRight {
@@ -44,7 +44,7 @@ fn attenuate_now(right: &SendRight, mask: u16) -> Result<SendRight, SendError> {
     if let Some(failure) = right.link().failure(right.port()) {
         return Err(failure);
     }
-    if origin::is_held(right) {
+    if claimed::is_held(right) {
         // Its port has moved on the word of another user, and the new home has not confirmed that.
         return Err(SendError::Full);
     }

@@ -2,15 +2,14 @@
 
 use crate::adopt::adopt;
 use crate::awaited::{Awaited, Outcome, why_dropped};
-use crate::call_slots;
 use crate::error::{Gone, Misuse, SendError};
 use crate::giving_up::{self, Watch, given_up};
-use crate::guest;
 use crate::link::lanes::{Sent, sent};
-use crate::link::{Link, revoked};
+use crate::link::{Link, deaths};
 use crate::message::{Message, ReplySink, Whom};
 use crate::send::{self, Origin, SendRight, moved, spread, waiting};
 use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
+use crate::{call_slots, guest};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::reply::Slot;
@@ -424,7 +423,7 @@ impl<'a> Call<'a> {
             Kind::Dropped => Err(why_dropped(meta.cpu)),
             Kind::DeadPort if meta.len_bytes > 0 => {
                 // Known from now on, as for a port.
-                revoked::was_revoked(right.link(), &[right.handle()]);
+                deaths::was_revoked(right.link(), &[right.handle()]);
                 Err(SendError::Gone(Gone::Right))
             }
             Kind::DeadPort => {

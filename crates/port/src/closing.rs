@@ -1,7 +1,7 @@
 //! The end of a port, as its peers are told of it.
 
 use crate::link::{Link, backlog, revoked};
-use crate::port::{Port, ports};
+use crate::port::{Port, own, ports};
 use crate::process::Process;
 use crate::{introduce, links};
 use core::sync::atomic::Ordering;
@@ -73,7 +73,7 @@ fn end_members_of(port: &Port) {
     for port in &ended {
         // Release: as in `tell_closing`.
         port.is_closing.store(true, Ordering::Release);
-        let own = core::mem::take(&mut *port.notices.own());
+        let own = core::mem::take(&mut *own::table(port));
         for own in own.into_values().filter_map(|own| own.upgrade()) {
             own.revoke();
         }

@@ -8,12 +8,12 @@ use crate::link::{self, Link, releases};
 use crate::moving::{self, depart};
 use crate::options::Waiting;
 use crate::passed::Passed;
-use crate::port::notice;
+use crate::port::exported;
 use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::send::{self, SendRight, going_home, life, moved};
+use crate::send::{self, SendRight, life, moved, origin};
 use crate::send_once::Way;
 use crate::{give_back, lending, vine};
 use core::cell::Cell;
@@ -371,7 +371,7 @@ fn elsewhere(
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
     moved::await_word(right, Waiting::Always);
-    match going_home::home(right, link) {
+    match origin::home(right, link) {
         Some(part) => Ok((part, Undo::Nothing)),
         None => of_another((process, link), right, (goes_on, is_once)),
     }
@@ -414,7 +414,7 @@ fn of_another(
 /// Names a port that is here to the peer: handle and number.
 #[inline]
 pub(crate) fn export_own(link: &Link, own: &OwnRight) -> Result<(Handle, u32), RightError> {
-    let exported = notice::export_own(link, own).ok_or(RightError::Dead)?;
+    let exported = exported::export_own(link, own).ok_or(RightError::Dead)?;
     Ok((granted(exported, link)?, own.port().id))
 }
 
@@ -446,7 +446,7 @@ fn third(
     };
     let vine = vine::of(process).get_or_start(&link.process)?;
     let badge = vine.add(right, is_once);
-    let exported = notice::export(link, &vine.port, Target::full(vine.port.id, badge));
+    let exported = exported::export(link, &vine.port, Target::full(vine.port.id, badge));
     let handle = granted(exported, link);
     vine.given(badge);
     let handle = handle?;

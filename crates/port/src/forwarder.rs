@@ -4,7 +4,7 @@ use crate::error::{ReceiveError, SendError};
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::passing::NotForwarded;
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::right::{Returned, Right, wait_for_word};

@@ -5,7 +5,7 @@ use crate::link::lanes::sent;
 use crate::link::releases::Unread;
 use crate::link::{Link, connection, in_force, redirects};
 use crate::message::{Message, Whom};
-use crate::port::{notice, ports};
+use crate::port::{exported, ports};
 use crate::process::Process;
 use crate::slots::{SLOTS_PER_LANE, SlotState};
 use crate::{again, introduce, moving, paths};
@@ -139,7 +139,7 @@ fn finish(link: &Link, process: &Process, handle: Handle) {
     let ended = exports.finish(handle);
     in_force::count_rights(link, &exports);
     drop(exports);
-    notice::watched_have_ended(&watched, |port| ports::by_id(process, port));
+    exported::watched_have_ended(&watched, |port| ports::by_id(process, port));
     // Release: pairs with the Acquire of receivers that know what it stood for.
     link.rights.ended.fetch_add(1, Ordering::Release);
     if let Some(ended) = ended {

@@ -7,7 +7,7 @@
 use crate::imported::to_target;
 use crate::link::Link;
 use crate::message::Whom;
-use crate::poller::{Poller, bells, said, upkeep};
+use crate::poller::{Poller, bells, clearing, said};
 use crate::port::ports;
 use crate::process::Process;
 use crate::right::Right;
@@ -103,7 +103,7 @@ fn redeem_at_home(process: &Arc<Process>, number: Number, recipient: Name) -> Op
 /// looked at, and none is taken. The introducer announces it in its own lane, so no other process can do so
 /// in its place.
 fn foresee(poller: &mut Poller, number: Number, recipient: Name) -> Option<Target> {
-    upkeep::refresh(poller);
+    clearing::refresh(poller);
     bells::hear_all(poller);
     provided_ahead(poller, number, recipient, STEPS_MAX)
 }

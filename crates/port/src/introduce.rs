@@ -3,7 +3,7 @@
 
 use crate::link::introductions::{self, CLAIMS_STEP, Named};
 use crate::link::{Link, revoked};
-use crate::port::notice::{self, end_right};
+use crate::port::exported::{self, end_right};
 use crate::port::ports;
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
@@ -160,7 +160,7 @@ fn try_redeem(
         Redeemed::Dead => Claim::Dead,
         Redeemed::To((target, is_watched)) => {
             let port = ports::by_id(process, target.port);
-            let granted = port.map(|port| notice::export(link, &port, target));
+            let granted = port.map(|port| exported::export(link, &port, target));
             drop(provisions);
             // The provision's own use ends after the one that follows it has begun.
             ended(process, (target, is_watched));

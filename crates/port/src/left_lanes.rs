@@ -1,7 +1,7 @@
 //! The receiver's side of lanes that go round: it lets go of those in which nothing comes any more.
 
 use crate::link::{Link, incoming};
-use crate::poller::{clearing, upkeep};
+use crate::poller::clearing;
 use crate::polling;
 use crate::port::ports;
 use crate::process::Process;
@@ -87,7 +87,7 @@ fn leave_lane(
         let Some(mut poller) = polling::try_lock(&port.at) else {
             return Ok(false);
         };
-        let left = upkeep::leave_lane(&mut poller, link, lane);
+        let left = clearing::leave_lane(&mut poller, link, lane);
         polling::leave(&port.at, poller);
         return left.map(|()| true);
     }

@@ -137,7 +137,7 @@ pub use node::{Node, NodeBuilder};
 pub use options::Options;
 pub use passing::NotForwarded;
 pub use per_cpu::{PerCpu, Place, Worker};
-pub use port::notice::Notice;
+pub use port::notices::Notice;
 pub use port::own::OwnRight;
 pub use quotas::Quotas;
 pub use receive::NotReceived;

@@ -3,7 +3,7 @@
 use crate::introduce::ends;
 use crate::link::{Link, backlog, inbox, long, redirects};
 use crate::link_life::take_out;
-use crate::port::{notice, ports};
+use crate::port::{exported, ports};
 use crate::process::Process;
 use crate::{again, door, lending, links, moving, paths, relay};
 use core::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     // Release: pairs with the Acquire of a receiver that clears out dead lanes.
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.
-    notice::end_exports(link, |port| ports::by_id(process, port));
+    exported::end_exports(link, |port| ports::by_id(process, port));
     lending::end_loans(link);
     ends::end_introductions(process, link);
     door::end_questions(process, link);

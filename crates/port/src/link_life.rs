@@ -2,7 +2,7 @@
 
 use crate::error::{Exhausted, Resource};
 use crate::link::{Link, Parts, backlog, group};
-use crate::port::{Port, notice, ports};
+use crate::port::{Port, exported, ports};
 use crate::process::{Process, token};
 use crate::{arrivals, closing, introduce, limits, links, per_cpu};
 use core::sync::atomic::Ordering;
@@ -58,7 +58,7 @@ pub(crate) fn add_link_granting(
     // No other thread sets it.
     let _ = link.waiters.itself.set(Arc::downgrade(&link));
     let limited_by = limits::limit(process, &link);
-    let promised = port.map(|port| notice::export(&link, port, Target::full(port.id, 0)));
+    let promised = port.map(|port| exported::export(&link, port, Target::full(port.id, 0)));
     let entered = match promised {
         None | Some(Ok(IS_HANDLE)) => enter(process, &link),
         Some(_) => Err(Resource::Exhausted(Exhausted {
@@ -69,7 +69,7 @@ pub(crate) fn add_link_granting(
     if let Err(resource) = entered {
         // Only this thread ends it: it is in no list.
         link.take_down();
-        notice::end_exports(&link, |port| ports::by_id(process, port));
+        exported::end_exports(&link, |port| ports::by_id(process, port));
         take_out(process, &link);
         return Err(resource);
     }

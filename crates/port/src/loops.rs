@@ -14,7 +14,7 @@ use crate::link::{Link, Parts, usage};
 use crate::peer_bells::map_peer_bells;
 use crate::port::local::Shortcut;
 use crate::port::own::OwnRight;
-use crate::port::{notice, ports};
+use crate::port::{exported, ports};
 use crate::process::Process;
 use crate::send::{self, SendRight, moved, right_by};
 use crate::tables::{Table, Which};
@@ -183,7 +183,7 @@ pub(crate) fn right_to_own(
         }
         let near = loop_to(process, receiver_of(target.port))?;
         let Some(far) = near.twin() else { continue };
-        let exported = notice::export_own(&far, own).ok_or(ConnectError::Gone(Gone::Right))?;
+        let exported = exported::export_own(&far, own).ok_or(ConnectError::Gone(Gone::Right))?;
         let handle = match exported {
             Err(Refused::Over) => continue,
             exported => exported.map_err(|_| no_more_rights(&far))?,

@@ -15,7 +15,7 @@
 use crate::error::{Misuse, RightError};
 use crate::link::held::Held;
 use crate::link::{Link, UNSAID_MAX, backlog};
-use crate::port::{ONCE_MOVED_MAX, Port, notice, ports};
+use crate::port::{ONCE_MOVED_MAX, Port, exported, ports};
 use crate::process::Process;
 use crate::receive_right::{ReceiveRight, close_apart};
 use crate::right::Right;
@@ -402,7 +402,7 @@ pub(crate) fn settle_in(
     let answer = |receive: &ReceiveRight| {
         let port = receive.port();
         let _ = port.came_from.set(link.serial);
-        let handle = notice::export_trail(link, port).ok()?;
+        let handle = exported::export_trail(link, port).ok()?;
         let arrived = ControlMessage::Arrived {
             token,
             port: port.id,

@@ -18,7 +18,7 @@ use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::right::Right;
 use crate::send::{SendRight, moved};
-use crate::sending::{plain, post};
+use crate::sending::{fast, post};
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::time::Duration;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -201,7 +201,7 @@ impl Request {
         }
         if let Some(reply) = self.reply_right()
             && rights.is_empty()
-            && let Some(woke_peer) = plain::pass_now(to, bytes, reply)
+            && let Some(woke_peer) = fast::pass_now(to, bytes, reply)
         {
             if woke_peer && let Some(port) = ports::at(to.process(), reply.came_to()) {
                 // The next message comes later by that.

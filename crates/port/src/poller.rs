@@ -1,20 +1,23 @@
 //! The receiving side of a port: which lanes it polls, in which order, and when it may sleep.
 //!
 //! One thread at a time holds the poller (it is behind a lock that is never held asleep). A look
-//! polls the active lanes round robin, takes what the bells say, and admits waiters; the rota
-//! (`handfast-proto`) decides who is active. This file is the path of a message; `bells` is how
-//! lanes become active and how the receiver goes to sleep, `upkeep` what is done now and then, `clearing`
-//! how lanes of the dead are let go of.
+//! polls the active lanes round robin, takes what the bells say, and admits waiters. This file is the path of a message. `rung` and
+//! `bells` make lanes active, `places` says which lanes are polled (by the rota of `handfast-proto`), `idle` puts the receiver to
+//! sleep, `upkeep` and `load` are done now and then, and `clearing` lets go of the lanes of the dead.
 
 pub(crate) mod answered;
 pub(crate) mod bells;
 pub(crate) mod clearing;
 pub(crate) mod gather;
+pub(crate) mod idle;
 pub(crate) mod in_turn;
 pub(crate) mod lane;
+pub(crate) mod load;
 pub(crate) mod patience;
 pub(crate) mod pinned;
+pub(crate) mod places;
 pub(crate) mod protocols;
+pub(crate) mod rung;
 pub(crate) mod said;
 pub(crate) mod state;
 pub(crate) mod through;
@@ -26,11 +29,11 @@ use crate::link::Link;
 use crate::link::group::Group;
 use crate::link::introductions::Named;
 use crate::message::Message;
-use crate::port::notice::{MembersDue, Notices};
+use crate::port::notice::members;
+use crate::port::notices::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request, notify};
 use crate::seal::Seal;
-use bells::Foreigners;
 use clearing::Clearing;
 pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
@@ -44,7 +47,7 @@ use in_turn::Look;
 use lane::{Lane, wake_for_room};
 use pinned::Pinned;
 pub(crate) use protocols::{InLane, Protocols, serve_by};
-use state::{Clients, Counts, Looks, Seen, Waits};
+use state::{Clients, Counts, Foreigners, Looks, Seen, Waits};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
@@ -157,7 +160,7 @@ impl Poller {
     pub(crate) fn next(&mut self) -> Option<Request> {
         self.looks.count = self.looks.count.wrapping_add(1);
         if self.looks.count.is_multiple_of(LOOKS_PER_BELL) {
-            bells::look_around(self);
+            idle::look_around(self);
             // However many messages there are.
             if self.notices.is_due()
                 && let Some(notice) = self.take_notice()
@@ -179,7 +182,7 @@ impl Poller {
             let taken = match in_turn::look_at(self, key, is_calm) {
                 Look::Empty => continue,
                 // The next look goes on.
-                Look::Deferred => return upkeep::admit(self),
+                Look::Deferred => return places::admit(self),
                 Look::Taken(taken) => taken,
             };
             let next = self.active.goes_on(place);
@@ -224,7 +227,7 @@ impl Poller {
     /// A notice, if there is no message, also of the dead.
     #[cold]
     fn next_notice(&mut self) -> Option<Request> {
-        upkeep::refresh(self);
+        clearing::refresh(self);
         in_turn::next_in_turn(self).or_else(|| self.take_notice())
     }
 
@@ -236,7 +239,7 @@ impl Poller {
             return Some(notify(notice, 0));
         }
         // After that has lowered the flag.
-        let (notice, has_more) = match self.members_due.take(&self.process, has_heard) {
+        let (notice, has_more) = match members::take(&self.members_due, &self.process, has_heard) {
             Ok(None) => (None, false),
             Ok(notice) => (notice, true),
             Err(_) => (None, true),
@@ -249,7 +252,7 @@ impl Poller {
 
     /// The right that the peer of a link names by `word`, at this receiver where it is that late.
     fn named(&self, link: &Arc<Link>, word: u32, now_ns: u64) -> Named {
-        named((self.protocols, &self.process), link, word, now_ns)
+        through::named((self.protocols, &self.process), link, word, now_ns)
     }
 
     /// Whether there is a notice that [`Self::take_notice`] would find.
@@ -257,7 +260,7 @@ impl Poller {
         let has_heard = |links| clearing::has_heard(self, links);
         self.notices.is_due()
             && (self.notices.has_any(has_heard)
-                || self.members_due.has_any(&self.process, has_heard))
+                || members::has_any(&self.members_due, &self.process, has_heard))
     }
 
     /// Whether the message that was to be taken last waits in its lane.
@@ -287,12 +290,12 @@ impl Poller {
         // Read once: the header read here is the one that is looked at from here on.
         let (header, meta) = match lane.consumer.peek(&lane.link.region.view()) {
             Ok(peeked) => peeked,
-            Err(fault) => return upkeep::poison(self, key, fault),
+            Err(fault) => return places::poison(self, key, fault),
         };
         let lane = if is_handle(header.port) {
             lane
         } else if let Some(until_ns) = said::until_by(self, key, header) {
-            waiting::park(self, key, until_ns);
+            places::park(self, key, until_ns);
             return None;
         } else {
             self.lanes[key].as_mut()?
@@ -301,7 +304,7 @@ impl Poller {
         (lane.until_ns, self.looks.parked) = (None, false);
         let region = lane.link.region.view();
         if let Err(fault) = lane.link.find_body(&mut lane.consumer, meta) {
-            return upkeep::poison(self, key, fault);
+            return places::poison(self, key, fault);
         }
         match lane.consumer.take_peeked(&region, meta, &mut self.spare) {
             Ok(_) if header.kind == Kind::CONTROL => {
@@ -321,7 +324,7 @@ impl Poller {
                         Err(fault) => Err(fault),
                     };
                     if let Err(fault) = adopted {
-                        return upkeep::poison(self, key, fault);
+                        return places::poison(self, key, fault);
                     }
                 }
                 let through = match u64::from(header.port) == lane.usual() {
@@ -329,7 +332,7 @@ impl Poller {
                     false => through::look_up(self, key, header),
                 };
                 match through {
-                    Err(fault) => upkeep::poison(self, key, fault),
+                    Err(fault) => places::poison(self, key, fault),
                     Ok(Through::Once(seal)) => {
                         through::taken_once(self, key, header, len_bytes, seal)
                     }
@@ -340,7 +343,7 @@ impl Poller {
                     Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
                 }
             }
-            Err(fault) => upkeep::poison(self, key, fault),
+            Err(fault) => places::poison(self, key, fault),
         }
     }
 
@@ -354,7 +357,7 @@ impl Poller {
             && header.reply >= lane.slots
             && let Err(fault) = lane.find_slot(header.reply)
         {
-            return upkeep::poison(self, key, fault);
+            return places::poison(self, key, fault);
         }
         // A producer may wait then.
         let region = lane.link.region.view();
@@ -397,7 +400,7 @@ impl Poller {
     fn taken_long(&mut self, key: Key, header: Header) -> Option<Request> {
         let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
         let request = match through::look_up(self, key, header) {
-            Err(fault) => upkeep::poison(self, key, fault),
+            Err(fault) => places::poison(self, key, fault),
             // Where it is lost, its right is told of as unused.
             Ok(Through::Once(seal)) if !is_lost => {
                 through::taken_once(self, key, header, len_bytes, seal)
@@ -446,7 +449,7 @@ impl Poller {
                 self.looks.again = true;
                 None
             }
-            (Err(fault), _) => upkeep::poison(self, key, fault),
+            (Err(fault), _) => places::poison(self, key, fault),
         }
     }
 
@@ -485,16 +488,3 @@ const _: () = assert!(
     LANES < 32 && bell_layout::RECEIVERS < 255,
     "both fit a byte, plus one"
 );
-
-/// As [`Poller::named`], where a lane of the poller is at work.
-fn named(
-    (protocols, process): (&dyn Protocols, &Process),
-    link: &Arc<Link>,
-    word: u32,
-    now_ns: u64,
-) -> Named {
-    match is_handle(word) {
-        true => Named::of_handle(link, word),
-        false => protocols.claimed(link, process, word, now_ns),
-    }
-}

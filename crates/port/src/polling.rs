@@ -5,8 +5,8 @@
 
 use crate::error::{Misuse, ReceiveError};
 use crate::link::group::{self, Group};
-use crate::poller::{Poller, bells, clearing, waiting};
-use crate::port::notice::{MembersDue, Notices};
+use crate::poller::{Poller, clearing, idle, waiting};
+use crate::port::notices::{MembersDue, Notices};
 use crate::port::receiver::Receiver;
 use crate::process::Process;
 use crate::request::Request;
@@ -210,7 +210,7 @@ pub(crate) fn hand_over(port: &Receiver) {
         // Again: the last one that sleeps by notify may have had the poller, and let go of it.
         how = port.how_to_sleep();
         // With a message that waits, a sleeper has to know until when.
-        bells::prepare_sleep(&mut poller, how) && waiting::sleep_ns_max(&poller).is_none()
+        idle::prepare_sleep(&mut poller, how) && waiting::sleep_ns_max(&poller).is_none()
     });
     // A task that was entered meanwhile may have found the poller taken.
     call_takers(port);

@@ -1,18 +1,22 @@
 //! A bound port.
 
 use crate::port::local::Local;
-use crate::port::notice::Notices;
+use crate::port::notices::Notices;
 use crate::process::Process;
+use crate::rank;
 use crate::seal::Seal;
 use crate::users::Foreign;
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_proto::rights::Handle;
+use handfast_sys::sync::Mutex;
 use receiver::Receiver;
 use std::sync::{Arc, OnceLock};
 
+pub(crate) mod exported;
 pub(crate) mod local;
 pub(crate) mod notice;
+pub(crate) mod notices;
 pub(crate) mod own;
 pub(crate) mod ports;
 pub(crate) mod receiver;
@@ -29,6 +33,8 @@ pub(crate) struct Port {
     pub(crate) process: Arc<Process>,
     /// The notices for its receiver. The poller has them too.
     pub(crate) notices: Arc<Notices>,
+    /// The rights of this process to it.
+    own: Mutex<own::Table, rank::OwnRights>,
     /// Where it has moved to; and by which link it has come.
     pub(crate) home: OnceLock<Arc<dyn NewHome>>,
     /// The port is on its way there.
@@ -114,6 +120,7 @@ impl Port {
             id,
             name: name.to_owned(),
             notices,
+            own: Mutex::default(),
             home: OnceLock::new(),
             taken_up: OnceLock::new(),
             is_leaving: AtomicBool::new(false),
@@ -134,6 +141,7 @@ impl Port {
             id,
             name: String::new(),
             notices: Arc::default(),
+            own: Mutex::default(),
             process: port.process.clone(),
             home: OnceLock::new(),
             taken_up: OnceLock::new(),

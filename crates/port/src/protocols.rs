@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::message::{Message, Whom};
 use crate::moving::home;
-use crate::poller::{InLane, Protocols, clearing, upkeep};
+use crate::poller::{InLane, Protocols, clearing, idle};
 use crate::port::Port;
 use crate::port::ports::Ends;
 use crate::process::Process;
@@ -67,7 +67,7 @@ impl Ends for All {
         // Callers of requests that were received wait on.
         guest::later(|| clearing::publish_heads(&mut polling::lock(&port.at), None));
         closing::close(port, is_quiet);
-        guest::later(|| upkeep::close(&mut polling::lock(&port.at)));
+        guest::later(|| idle::close(&mut polling::lock(&port.at)));
     }
 
     fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {

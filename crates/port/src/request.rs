@@ -3,7 +3,7 @@
 use crate::link::{Link, long};
 use crate::loan::Loan;
 use crate::message::Message;
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;

@@ -7,7 +7,7 @@
 //! or is seen.
 
 use crate::link::{Link, revoked};
-use crate::port::{Port, notice};
+use crate::port::{Port, notice, own};
 use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
 use crate::send::{SendRight, moved};
@@ -85,7 +85,7 @@ pub(crate) fn revoke_those(port: &Port, badge: u64, from: Option<Holder>) {
     let one = process.revocations.one();
     let recipient = holder.as_ref().map(|link| link.identity());
     let own = {
-        let mut own = port.notices.own();
+        let mut own = own::table(port);
         // Under the lock: see `OwnRight::home`.
         process.revocations.count();
         let known = holder.is_none().then(|| own.remove(&badge)).flatten();

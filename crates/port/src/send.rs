@@ -8,23 +8,26 @@ use crate::process::Process;
 use crate::rank;
 use crate::slots::Ticket;
 use aside::Aside;
+pub(crate) use claimed::Claimed;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-pub(crate) use going_home::{GoingHome, SETTLE_NS, going};
+pub(crate) use going_home::{GoingHome, SETTLE_NS};
 use handfast_layout::hello::Welcome;
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
 use handfast_sys::lock::OwnedGuard as Guard;
+pub use identity::Identity;
 pub(crate) use moved::{moved, right_by};
-pub use origin::Identity;
-pub(crate) use origin::{Claimed, Origin};
+pub(crate) use origin::{Origin, going};
 pub(crate) use room::LaneWait;
 use std::sync::{Arc, OnceLock};
 pub(crate) use upgrade::Upgrade;
 
 pub(crate) mod aside;
+pub(crate) mod claimed;
 pub(crate) mod going_home;
 pub(crate) mod here;
+pub(crate) mod identity;
 pub(crate) mod life;
 pub(crate) mod moved;
 pub(crate) mod origin;
@@ -161,6 +164,14 @@ pub(crate) fn usual(
         eager,
         aside: OnceLock::new(),
         shortcut: None,
+    }
+}
+
+/// The claim that a right has come by, if that is so.
+pub(crate) fn claim(right: &SendRight) -> Option<&Arc<Claimed>> {
+    match &right.origin {
+        Origin::Claimed(claimed) => Some(claimed),
+        _ => None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! Sending by send rights: bytes alone, or with rights beside them.
 
+pub(crate) mod fast;
 pub(crate) mod now;
 pub(crate) mod once;
 pub(crate) mod plain;

@@ -9,10 +9,10 @@
 
 use crate::error::{BindError, Exhausted, SendError};
 use crate::poller::clearing;
-use crate::port::Port;
 use crate::port::local::Local;
 pub use crate::port::local::{Incoming, Serve};
-use crate::port::notice::{self, Notice};
+use crate::port::notices::Notice;
+use crate::port::{Port, notice};
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::{closing, polling};
@@ -23,6 +23,7 @@ use handfast_proto::timers::Timer;
 use std::sync::Arc;
 
 pub(crate) mod beside;
+pub(crate) mod room;
 
 use beside::{Inside, Next};
 

@@ -22,6 +22,8 @@ mod exports;
 mod hash;
 mod imports;
 mod names;
+mod target;
+mod trail;
 mod trails;
 mod watched;
 
@@ -31,10 +33,11 @@ mod followed;
 mod simulation;
 
 pub use early::Early;
-pub use exports::{ALL_PERMISSIONS, Ended, Exports, Meaning, Revoked, Target};
+pub use exports::{Ended, Exports, Meaning, Revoked};
 pub use hash::Map;
 pub use imports::{Imports, Use};
-pub use trails::REFUSED_MAX;
+pub use target::{ALL_PERMISSIONS, Target};
+pub use trail::REFUSED_MAX;
 pub use watched::Watched;
 
 use handfast_layout::PARTS_MAX;

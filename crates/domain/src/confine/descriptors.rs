@@ -1,6 +1,7 @@
 //! Which open descriptors lead around the rules.
 
 use super::ConfineError;
+use super::paths;
 use handfast_sys::Errno;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -56,7 +57,7 @@ pub(super) fn check() -> Result<(), ConfineError> {
 fn is_harmless(target: &str, about: &fs::Metadata) -> bool {
     let kind = about.file_type();
     if kind.is_char_device() || kind.is_block_device() {
-        return kind.is_char_device() && is_known(about.rdev());
+        return kind.is_char_device() && paths::is_known(about.rdev());
     }
     if target.starts_with("anon_inode:") {
         return ANONYMOUS.contains(&target);
@@ -65,16 +66,7 @@ fn is_harmless(target: &str, about: &fs::Metadata) -> bool {
     kind.is_dir() || !has_forbidden_system(about, target)
 }
 
-/// Nothing, zeros, random numbers, and terminals.
-pub(super) fn is_known(device: u64) -> bool {
-    let (major, minor) = (libc::major(device), libc::minor(device));
-    matches!(
-        (major, minor),
-        (1, 3 | 5 | 7 | 8 | 9) | (4, _) | (5, 0..=2) | (136..=143, _)
-    )
-}
-
 /// A file of the kernel's own about processes.
 fn has_forbidden_system(about: &fs::Metadata, target: &str) -> bool {
-    super::paths::forbidden_devices().contains(&about.dev()) || target.starts_with("/proc/")
+    paths::forbidden_devices().contains(&about.dev()) || target.starts_with("/proc/")
 }

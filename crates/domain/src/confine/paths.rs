@@ -2,7 +2,7 @@
 //! beneath: so everything is allowed but the directories that lead to paths that must stay closed; within those directories,
 //! the entries that do not lead there are allowed.
 
-use super::{ConfineError, descriptors};
+use super::ConfineError;
 use handfast_sys::landlock::{self, Rules, access};
 use handfast_sys::{Errno, OwnedFd};
 use std::fs::{self, File};
@@ -125,6 +125,15 @@ fn walk(place: &Path, holes: &[PathBuf], found: &mut Vec<PathBuf>, left: &mut us
     Some(())
 }
 
+/// Nothing, zeros, random numbers, and terminals.
+pub(super) fn is_known(device: u64) -> bool {
+    let (major, minor) = (libc::major(device), libc::minor(device));
+    matches!(
+        (major, minor),
+        (1, 3 | 5 | 7 | 8 | 9) | (4, _) | (5, 0..=2) | (136..=143, _)
+    )
+}
+
 /// Devices that are known to be harmless.
 fn device_places(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
@@ -132,7 +141,7 @@ fn device_places(directory: &Path, found: &mut Vec<PathBuf>) {
             continue;
         };
         let kind = about.file_type();
-        let is_device = kind.is_char_device() && descriptors::is_known(about.rdev());
+        let is_device = kind.is_char_device() && is_known(about.rdev());
         let name = entry.file_name();
         let is_directory = DEVICE_DIRECTORIES.iter().any(|known| name == *known);
         // A socket is no device: of the system's log, mostly.

@@ -3,8 +3,7 @@
 use super::named;
 use crate::link::Link;
 use crate::link::introductions::Named;
-use crate::port::notice;
-use crate::port::ports;
+use crate::port::{exported, ports};
 use crate::process::Process;
 use handfast_proto::introductions::Claim;
 use std::sync::Arc;
@@ -37,7 +36,7 @@ pub(super) fn attenuated(
             return Some(Claim::Dead);
         }
         // Again as often as this process revokes something meanwhile.
-        if let Some(granted) = notice::export_again(link, &port, target, revocations) {
+        if let Some(granted) = exported::export_again(link, &port, target, revocations) {
             // Beyond its quota, too.
             return Some(granted.map_or(Claim::Revoked, Claim::Granted));
         }
@@ -55,7 +54,7 @@ mod tests {
     fn a_right_that_goes_through_this_process_is_attenuated_to_nothing() {
         let (process, link, _peer) = link();
         let vine = crate::vine::of(&process).get_or_start(&process).unwrap();
-        let handle = notice::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
+        let handle = exported::export(&link, &vine.port, Target::full(vine.port.id, 5)).unwrap();
         let claim = attenuated(&link, &process, handle, (1, Some(0)));
         assert_eq!(claim, Some(Claim::Dead));
         link_end::end_link(&process, &link);

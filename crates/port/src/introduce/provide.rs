@@ -6,9 +6,9 @@ use crate::introduce::{self, ends};
 use crate::link::introductions::Named;
 use crate::link::{Link, doorbell, lanes, revoked};
 use crate::links;
-use crate::port::{ONCE_MOVED_MAX, Once, Port, notice, ports};
+use crate::port::{ONCE_MOVED_MAX, Once, Port, exported, notice, ports};
 use crate::process::Process;
-use crate::send::{SendRight, life, moved, origin};
+use crate::send::{SendRight, claimed, life, moved};
 use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
@@ -39,7 +39,7 @@ impl Provided {
     pub(crate) fn say_as(number: u64, right: &SendRight, to: &Link) -> Option<Self> {
         let recipient = to.identity();
         let said = LaneControl::Provide { number, recipient };
-        if origin::is_held(right) {
+        if claimed::is_held(right) {
             return None;
         }
         let exporter = right.link();
@@ -148,7 +148,7 @@ pub(crate) fn hear_said(
                 Some(port) if is_once => mint_once(link, &port, badge),
                 Some(port) => {
                     let target = Target::full(port.id, badge).attenuated(permissions);
-                    match notice::export_to_trail(link, &port, target) {
+                    match exported::export_to_trail(link, &port, target) {
                         Some(granted) => granted.map_or(Claim::Dead, Claim::Granted),
                         None => Claim::Revoked,
                     }
@@ -214,7 +214,7 @@ fn mint_once(link: &Link, port: &Port, badge: u64) -> Claim {
         return Claim::Dead;
     };
     notice::ask_no_senders(&once);
-    match notice::export(link, &once, Target::full(once.id, badge)) {
+    match exported::export(link, &once, Target::full(once.id, badge)) {
         Ok(handle) => Claim::Granted(handle),
         Err(_) => {
             ports::remove_member(&once);

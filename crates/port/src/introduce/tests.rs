@@ -2,9 +2,9 @@ use super::*;
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::introduce::provide;
-use crate::port::notice;
+use crate::port::exported;
 use crate::seal::Seal;
-use crate::send::{self, origin};
+use crate::send::{self, claimed};
 use crate::{link_end, links, redirect};
 use core::cell::RefCell;
 use handfast_channel::reply::Slot;
@@ -44,7 +44,7 @@ fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     links::list(&process).push(Some(link.clone()));
     let receive = crate::anonymous().unwrap();
     let port = receive.port().clone();
-    let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
+    let handle = exported::export(&link, &port, Target::full(port.id, 5)).unwrap();
     let (number, recipient) = (u64::from(port.id), [9; 20]);
     BETWEEN.set(Some(Box::new(move || receive.revoke(5))));
     let header = said_by(handle);
@@ -85,7 +85,7 @@ fn what_is_provided_to_a_new_home_waits_for_its_link() {
     links::list(&process).push(Some(link.clone()));
     let receive = crate::anonymous().unwrap();
     let port = receive.port().clone();
-    let handle = notice::export(&link, &port, Target::full(port.id, 5)).unwrap();
+    let handle = exported::export(&link, &port, Target::full(port.id, 5)).unwrap();
     let (number, recipient) = (OF_MOVED | u64::from(port.id), [9; 20]);
     let header = said_by(handle);
     let said = LaneControl::Provide { number, recipient }.encode();
@@ -137,7 +137,7 @@ fn no_port_moves_to_where_another_has_been_made() {
     let vine = crate::vine::of(&process).get_or_start(&process).unwrap();
     let own = crate::anonymous().unwrap();
     for port in [&vine.port, own.port()] {
-        let handle = notice::export(&link, port, Target::full(port.id, 5)).unwrap();
+        let handle = exported::export(&link, port, Target::full(port.id, 5)).unwrap();
         let header = said_by(handle);
         let provides = |number, recipient| {
             let number = number | 1 << 40 | u64::from(port.id);
@@ -200,7 +200,7 @@ fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
     let units: Vec<_> = parts.iter().map(|part| part.to_units().0[0]).collect();
     let outcome = (generation, kind, 0);
     Slot::of(link.calls, index).answer_described(&link.region, outcome, (bytes, &units));
-    let is_confirmed = origin::is_confirmed(&thin);
+    let is_confirmed = claimed::is_confirmed(&thin);
     // Nothing of it has been taken up.
     assert_eq!(link.imports().port_of(IS_HANDLE | 9), None);
     assert!(link.returns().in_use().is_empty());

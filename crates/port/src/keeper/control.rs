@@ -3,7 +3,7 @@
 use super::{Keeper, Turn, rings};
 use crate::door::{self, later};
 use crate::link::inbox::{self, Unheard, rule_of};
-use crate::link::{Link, backlog, counters, in_force, lanes, revoked, spread, tasks};
+use crate::link::{Link, backlog, counters, deaths, in_force, lanes, spread, tasks};
 use crate::process::{Process, token};
 use crate::users::Foreign;
 use crate::{
@@ -164,7 +164,7 @@ impl Keeper {
                 later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { in_vain, names } => revoked::hear(link, in_vain, names),
+            M::Revoked { in_vain, names } => deaths::hear_revoked(link, in_vain, names),
             M::Spread { port, entries } => spread::hear(link, port, entries)?,
             M::Release { rights } => give_back::take_back(link, process, rights)?,
             M::PathAsk { .. }

@@ -1,21 +1,15 @@
 //! The accepting half of the handshake.
 
 use super::{Keeper, Pending};
-use crate::closing;
 use crate::error::{Exhausted, Resource};
-use crate::give_back;
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::{Link, Parts};
-use crate::link_end;
-use crate::link_life;
-use crate::links;
 use crate::peer_bells::{PeerBells, map_peer_bells};
-use crate::port::Port;
-use crate::port::notice;
-use crate::port::ports;
+use crate::port::{Port, exported, ports};
 use crate::process::Process;
 use crate::users::{Charge, Foreign};
+use crate::{closing, give_back, link_end, link_life, links};
 use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Malformed, Status, Welcome};
@@ -396,7 +390,7 @@ fn grant_known(process: &Process, link: &Link, pending: &Pending) -> Result<Answ
     link.life.usage.grant();
     let mut welcome = welcome_to(process, pending.port.as_ref());
     if let Some(port) = &pending.port {
-        let exported = notice::export(link, port, Target::full(port.id, 0));
+        let exported = exported::export(link, port, Target::full(port.id, 0));
         welcome.handle = exported.map_err(|refused| match refused {
             // The link is ending: it is another's turn to make one.
             Refused::Over => Refusal::Told(Status::Crossed, 0),

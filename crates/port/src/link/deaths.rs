@@ -53,6 +53,27 @@ pub(crate) fn tell_in_vain(link: &Link, words: &[Handle]) {
     });
 }
 
+/// Keeper: the peer says which rights of this process were revoked, or which it has claimed in vain.
+pub(crate) fn hear_revoked(link: &Link, in_vain: bool, names: &[[u8; 4]]) {
+    let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
+    match in_vain {
+        // Messages by them find out themselves, as the port's end.
+        true => tell_in_vain(link, &words),
+        false => was_revoked(link, &words),
+    }
+}
+
+/// Rights of this process, to ports of the peer, were revoked.
+pub(crate) fn was_revoked(link: &Link, words: &[u32]) {
+    let news = revoked::note(link, words);
+    if news.is_empty() {
+        return;
+    }
+    // A thread that sends through one of them, or waits for room, looks again.
+    link.disturb();
+    tell_by(link, &news);
+}
+
 fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
     let mut asked = link.death_notices();
     let gone: Vec<_> = asked.extract_if(.., |asked| is_gone(asked)).collect();

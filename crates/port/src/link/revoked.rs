@@ -1,6 +1,6 @@
 //! Rights of a link that were revoked: the peer's, which it is told of, and those of this process.
 
-use super::{Link, UNSAID_MAX, backlog, connection, deaths};
+use super::{Link, UNSAID_MAX, backlog, connection};
 use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
@@ -113,35 +113,20 @@ pub(crate) fn tell(link: &Link) -> bool {
     true
 }
 
-/// Keeper: the peer says which rights of this process were revoked, or which it has claimed in vain.
-pub(crate) fn hear(link: &Link, in_vain: bool, names: &[[u8; 4]]) {
-    let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
-    match in_vain {
-        // Messages by them find out themselves, as the port's end.
-        true => deaths::tell_in_vain(link, &words),
-        false => was_revoked(link, &words),
-    }
-}
-
-/// Rights of this process, to ports of the peer, were revoked.
-pub(crate) fn was_revoked(link: &Link, words: &[u32]) {
+/// Notes that rights of this process, to ports of the peer, were revoked. The ones of which that was not known.
+pub(super) fn note(link: &Link, words: &[u32]) -> Vec<u32> {
     let mut imports = link.imports();
     let is_one = |word: &u32| imports.revoke(*word);
-    let news: Vec<_> = words.iter().copied().filter(is_one).collect();
+    let news = words.iter().copied().filter(is_one).collect();
     drop(imports);
     // Release: also what is still on its way here comes as revoked.
     link.rights.revoked.has_any.store(true, Ordering::Release);
-    if news.is_empty() {
-        return;
-    }
-    // A thread that sends through one of them, or waits for room, looks again.
-    link.disturb();
-    deaths::tell_by(link, &news);
+    news
 }
 
 /// Whether a right of this process is known to be revoked.
 pub(crate) fn is_revoked(link: &Link, handle: u32) -> bool {
-    // Acquire: pairs with the store in `was_revoked`.
+    // Acquire: pairs with the store in `note`.
     link.rights.revoked.has_any.load(Ordering::Acquire) && link.imports().is_revoked(handle)
 }
 

@@ -7,9 +7,9 @@ use crate::introduce::{self, OF_MOVED, Provided, mint, provide};
 use crate::link::introductions::Named;
 use crate::link::{Link, lanes};
 use crate::options::Waiting;
-use crate::poller::upkeep;
-use crate::port::notice::{self, Notice};
-use crate::port::{NewHome, Port, ports};
+use crate::poller::idle;
+use crate::port::notices::Notice;
+use crate::port::{NewHome, Port, notice, ports};
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::request::{Mark, Request, take_mark};
@@ -73,7 +73,7 @@ impl Home {
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
     pub(super) fn serve(&self, receive: ReceiveRight, with_once: Option<WithOnce>) {
         let port = receive.port().clone();
-        upkeep::pass_on(&mut polling::lock(&port.at));
+        idle::pass_on(&mut polling::lock(&port.at));
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         let _ = port.notices.added();
         receive.notify_no_senders();

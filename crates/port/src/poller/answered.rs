@@ -1,6 +1,6 @@
 //! After an answer: its caller is woken, it is counted, and what is left of the request is kept for the next.
 
-use super::{Poller, upkeep};
+use super::{Poller, places};
 use crate::link::Link;
 use crate::link::wake::wake_caller;
 use crate::message::Message;
@@ -118,7 +118,7 @@ pub(crate) fn asleep_at_reply(poller: &mut Poller, key: Key, link: &Arc<Link>, s
         }
         Wake::Later => {
             lane.wakes.push(slot);
-            upkeep::rest(poller, key);
+            places::rest(poller, key);
             false
         }
     }

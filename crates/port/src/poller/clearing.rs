@@ -1,15 +1,21 @@
 //! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
 
-use super::lane::{Lane, wake_for_room};
-use super::through::beside;
-use super::{Poller, bells, pinned, upkeep};
-use crate::link::Link;
+use super::state::Foreigners;
+use super::{Lane, Poller, lane, load, pinned, places, rung, through};
 use crate::link::introductions::Named;
+use crate::link::wake::wake_caller;
+use crate::link::{Link, group, incoming};
 use crate::port::ports;
 use crate::request::Received;
+use core::sync::atomic::Ordering;
 use handfast_layout::link::SLOTS;
 use handfast_layout::part::is_handle;
-use handfast_proto::rota::{Key, Rang};
+use handfast_proto::rota::Key;
+use handfast_proto::rota::Rang;
+use handfast_proto::timers::Timer;
+use handfast_ring::Fault;
+use handfast_ring::Rule;
+use handfast_ring::lane::Place;
 use handfast_sys::clock;
 use std::sync::Arc;
 
@@ -92,7 +98,7 @@ pub(super) fn follow_deaths(poller: &mut Poller, deaths: u32) {
             .map(|port| port.at.take_rung())
             .unwrap_or_default()
         {
-            bells::hear_link(poller, &link);
+            rung::hear_link(poller, &link);
         }
         poller.clearing.links = deaths;
         // From where the last look ended: one that is begun again and again comes round, too.
@@ -136,7 +142,7 @@ pub(super) fn has_left(poller: &Poller) -> bool {
 pub(crate) fn goes_on_clearing(poller: &mut Poller) -> bool {
     let is_clearing = is_clearing(poller);
     if is_clearing {
-        upkeep::refresh(poller);
+        refresh(poller);
     }
     is_clearing
 }
@@ -184,7 +190,7 @@ fn clear(poller: &mut Poller, key: Key) -> bool {
     let is_over = position.wrapping_sub(end).cast_signed() >= 0;
     // The rights of a link that was cut have ended.
     if lane.link.is_cut() || is_over || !lane.consumer.is_ready(&lane.link.region) {
-        return upkeep::forget(poller, key);
+        return places::forget(poller, key);
     }
     poller.clearing.has_messages = true;
     if !lane.waits && !poller.rota.is_active(key) {
@@ -201,12 +207,12 @@ fn clear(poller: &mut Poller, key: Key) -> bool {
 /// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
 /// takes is this one's. A message in each place at the most.
 pub(crate) fn take_dead(poller: &mut Poller, link: &Arc<Link>) {
-    upkeep::refresh(poller);
+    refresh(poller);
     let groups = poller.groups.clone();
     let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
     let heard = group.and_then(|group| group.link(link.index));
     if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
-        bells::hear_link(poller, &heard);
+        rung::hear_link(poller, &heard);
     }
     for key in 0..poller.lanes.len() {
         for _ in 0..SLOTS {
@@ -217,7 +223,7 @@ pub(crate) fn take_dead(poller: &mut Poller, link: &Arc<Link>) {
             drop(poller.take(key));
             poller.look_again();
         }
-        upkeep::rested(poller, key);
+        places::rested(poller, key);
     }
 }
 
@@ -229,7 +235,7 @@ fn is_for_dead(poller: &Poller, key: Key, link: &Arc<Link>) -> bool {
     let is_dead = |port| match poller.named(link, port, 0) {
         Named::To(target) => {
             target.port != poller.port
-                && beside(&poller.process, poller.receiver, target.port).is_none()
+                && through::beside(&poller.process, poller.receiver, target.port).is_none()
         }
         Named::Trail(port) => port != poller.port,
         Named::Dead => true,
@@ -247,9 +253,87 @@ pub(crate) fn publish_heads(poller: &mut Poller, of: Option<&Arc<Link>>) {
     let lanes = poller.lanes.iter_mut().flatten();
     for lane in lanes.filter(|lane| is_of(lane)) {
         if lane.consumer.publish_head(&lane.link.region) {
-            wake_for_room(&lane.link, lane.consumer.place());
+            lane::wake_for_room(&lane.link, lane.consumer.place());
         }
     }
+}
+
+/// How soon the keeper looks which lanes have been left.
+pub(super) const LEFT_NS: u64 = 1_000;
+
+/// Follows new groups and dead links.
+pub(crate) fn refresh(poller: &mut Poller) {
+    let version = group::of(&poller.process).version();
+    if version != poller.seen.groups {
+        load::set_fenceless(poller, false);
+        poller.seen.groups = version;
+        // A copy: counting its owners would make receivers on different CPUs write to one line.
+        poller.groups = group::of(&poller.process).all().iter().cloned().collect();
+        pinned::forget_groups(poller);
+        poller.foreign = Foreigners::of(&poller.groups);
+    }
+    let deaths = poller.process.deaths.load(Ordering::Acquire);
+    if deaths != poller.seen.deaths || poller.clearing.has_left() {
+        follow_deaths(poller, deaths);
+    }
+}
+
+/// Lets go of the lanes in which nothing comes any more: the keeper cannot while this thread goes on looking, and
+/// finds next that no receiver has them.
+#[cold]
+pub(super) fn leave_lanes(poller: &mut Poller) {
+    let links: Vec<_> = (poller.groups.iter().flat_map(|group| group.all_links())).collect();
+    for (_, link) in &links {
+        for lane in link.incoming.leaving() {
+            if link.incoming.owner(lane) != Some(poller.receiver) {
+                continue;
+            }
+            if let Err(fault) = leave_lane(poller, link, lane) {
+                link.poison(fault);
+                poller.process.attention.raise();
+            }
+            poller.process.schedule_in(Timer::FreedLanes, LEFT_NS);
+        }
+    }
+}
+
+/// Nothing comes any more in a lane of this receiver's: the lane is another's from now on.
+pub(crate) fn leave_lane(poller: &mut Poller, link: &Arc<Link>, index: u32) -> Result<(), Fault> {
+    if link.is_down() {
+        // Its lanes go with it, and its fault has been told.
+        return Ok(());
+    }
+    refresh(poller);
+    // Rings that no thread has heard, since the messages they announced have been taken.
+    let groups = poller.groups.clone();
+    let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
+    let heard = group.and_then(|group| group.link(link.index));
+    if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
+        rung::hear_link(poller, &heard);
+    }
+    let Some(key) = pinned::known_key(poller, link, index) else {
+        return incoming::disown(link, index);
+    };
+    if poller.lanes[key].as_mut().is_some_and(|lane| !lane.arm()) {
+        let rule = Rule::LaneReceiver;
+        let offset = Place::of(link.calls.other(), index).polled();
+        return Err(Fault { rule, offset });
+    }
+    poller.active.remove(key);
+    places::stop_waiting(poller, key);
+    poller.rota.remove(key);
+    if let Some(mut lane) = poller.lanes[key].take() {
+        for slot in lane.wakes.drain(..) {
+            wake_caller(&lane.link, slot);
+        }
+        poller.free.push(key);
+        poller.counts.taken += lane.count_for_link();
+        if poller.passes_on {
+            lane.consumer.passes_on(&link.region, false);
+        }
+        link.return_consumer(index, lane.consumer);
+    }
+    incoming::disown(link, index)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Taking many messages of a lane at once.
 
-use super::{Poller, wake_for_room};
+use super::{Poller, lane};
 use crate::message::Message;
 use crate::request::Request;
 use crate::seal::Seal;
@@ -44,7 +44,7 @@ pub(crate) fn gather(
     if run.messages > 0 {
         // Once: the word lies beside the head, which a producer without room looks at all the
         // time.
-        wake_for_room(&lane.link, lane.consumer.place());
+        lane::wake_for_room(&lane.link, lane.consumer.place());
     }
     poller.counts.sends += run.messages as u64;
     poller.counts.bytes += run.bytes;

@@ -1,6 +1,6 @@
 //! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
-use super::{LOOKS_PER_BELL, Poller, bells, upkeep};
+use super::{LOOKS_PER_BELL, Poller, idle, places};
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::{Header, Unusual};
@@ -38,7 +38,7 @@ pub(super) fn asks(poller: &mut Poller, key: Key) -> Option<Verdict> {
     }
     let verdict = poller.rota.request(key, clock::ticks_ns());
     if verdict == Verdict::Defer {
-        upkeep::defer(poller, key);
+        places::defer(poller, key);
         poller.active.found();
     }
     Some(verdict)
@@ -66,7 +66,7 @@ pub(super) fn look_at(poller: &mut Poller, key: Key, is_calm: bool) -> Look {
 /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.
 pub(super) fn admit_due(poller: &mut Poller) -> Option<Request> {
     match poller.rota.may_admit() || poller.looks.count.is_multiple_of(LOOKS_PER_BELL) {
-        true => upkeep::admit(poller),
+        true => places::admit(poller),
         false => None,
     }
 }
@@ -82,7 +82,7 @@ pub(super) fn next_in_turn(poller: &mut Poller) -> Option<Request> {
         let taken = match look_at(poller, key, is_calm) {
             Look::Empty => continue,
             // The next look goes on.
-            Look::Deferred => return upkeep::admit(poller),
+            Look::Deferred => return places::admit(poller),
             Look::Taken(taken) => taken,
         };
         let request = match taken {
@@ -92,7 +92,7 @@ pub(super) fn next_in_turn(poller: &mut Poller) -> Option<Request> {
                     parked += 1;
                     if parked % PARKED_PER_BELL == 0 {
                         // However many there are.
-                        bells::look_around(poller);
+                        idle::look_around(poller);
                     }
                     continue;
                 }

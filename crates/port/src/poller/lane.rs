@@ -6,11 +6,15 @@ use crate::link::wake::wake_producer;
 use crate::request::Received;
 use crate::seal::Seal;
 use core::sync::atomic::Ordering;
+use handfast_channel::arm;
 use handfast_channel::reply::Slot;
-use handfast_layout::link::{Kind, REPLIES};
+use handfast_layout::link::Kind;
+use handfast_layout::link::REPLIES;
 use handfast_region::Memory;
-use handfast_ring::lane::{Consumer, Place};
-use handfast_ring::{Fault, Rule};
+use handfast_ring::Fault;
+use handfast_ring::Rule;
+use handfast_ring::lane::Consumer;
+use handfast_ring::lane::Place;
 use handfast_wait::word;
 
 /// A lane this receiver has seen.
@@ -129,5 +133,39 @@ pub(super) fn wake_for_room(link: &Link, place: Place) {
     // Relaxed: a hint; `arm` looks after a fence.
     if link.region.load(place.space(), Ordering::Relaxed) != word::AWAKE {
         wake_producer(link, place);
+    }
+}
+
+impl Lane {
+    /// Arms it. `false` when a message was there after all.
+    pub(super) fn arm(&mut self) -> bool {
+        if core::mem::take(&mut self.streaming) {
+            return arm::arm_after_stream(&self.link.region, &mut self.consumer);
+        }
+        arm::arm(&self.link.region, &mut self.consumer)
+    }
+
+    /// Its client has been woken, and has not posted since.
+    pub(super) fn woke(&mut self, now_ns: u64) {
+        self.woken_ns = now_ns;
+        self.checked = self.consumer.position();
+    }
+
+    /// As [`Self::count`], which the link's row says, too.
+    pub(super) fn count_for_link(&mut self) -> u64 {
+        let taken = self.count();
+        // The row of a link that has ended may be another's by now.
+        if taken > 0 && !self.link.is_down() {
+            self.link.row.add(3, taken);
+        }
+        taken
+    }
+
+    /// Messages taken since this was last asked.
+    pub(super) fn count(&mut self) -> u64 {
+        let position = self.consumer.position();
+        let taken = position.wrapping_sub(self.counted);
+        self.counted = position;
+        taken.into()
     }
 }

@@ -3,14 +3,15 @@
 //! Between a message and its answer such a poller takes no lock that others take, and writes to nothing that others
 //! write to. So it has its own list of the links that may ring, and publishes late what it has counted for them.
 
-use super::{Poller, bells};
+use super::{Poller, rung};
 use crate::link::Link;
 use crate::link::group::Group;
 use core::sync::atomic::Ordering;
 use handfast_channel::bell;
 use handfast_layout::bell::LINKS;
 use handfast_layout::link::LANES;
-use handfast_proto::rota::{Key, Rota};
+use handfast_proto::rota::Key;
+use handfast_proto::rota::Rota;
 use handfast_region::Memory;
 use handfast_sys::clock;
 use std::sync::Arc;
@@ -92,7 +93,7 @@ pub(super) fn forget_links(poller: &mut Poller) {
     }
 }
 
-/// As the scan of [`bells::anything_rang`], of the links as they are now.
+/// As the scan of [`idle::anything_rang`], of the links as they are now.
 pub(super) fn any_known_rang(poller: &mut Poller) -> bool {
     let Some(mut pinned) = poller.pinned.take() else {
         return false;
@@ -155,7 +156,7 @@ fn answer_lanes(poller: &mut Poller, link: &Arc<Link>) -> bool {
     let mut is_all = true;
     bell::take_lanes(&link.region, side, receiver, |lane| {
         match known_key(poller, link, lane) {
-            Some(key) => bells::answer_key(poller, key),
+            Some(key) => rung::answer_key(poller, key),
             None => {
                 // The lane has rung since the look.
                 bell::note(&link.region, (side, lane), receiver);
@@ -168,7 +169,7 @@ fn answer_lanes(poller: &mut Poller, link: &Arc<Link>) -> bool {
 
 fn answer_slowly(poller: &mut Poller, group: usize, index: u32) {
     if let Some(link) = poller.groups[group].link(index) {
-        bells::hear_link(poller, &link);
+        rung::hear_link(poller, &link);
     }
 }
 

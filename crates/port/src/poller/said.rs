@@ -2,18 +2,19 @@
 //! name.
 
 use super::patience::UNCLAIMED_NS;
-use super::through::beside;
-use super::{Poller, pinned, upkeep, wake_for_room};
+use super::{Poller, lane, pinned, places, through};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::process::Process;
 use crate::request::{self, Request};
 use handfast_layout::lane_control::LaneControl;
-use handfast_layout::link::{Kind, LANES};
+use handfast_layout::link::Kind;
+use handfast_layout::link::LANES;
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::Target;
 use handfast_proto::rota::Key;
-use handfast_ring::lane::{Consumer, Header};
+use handfast_ring::lane::Consumer;
+use handfast_ring::lane::Header;
 use std::sync::Arc;
 
 /// Until when the message in a lane waits for the right it names: the provision may not have come yet. `None`: it does not
@@ -79,7 +80,8 @@ pub(crate) const fn process(poller: &Poller) -> &Arc<Process> {
 
 /// Whether this is a right to a port whose messages come here.
 pub(crate) fn is_here(poller: &Poller, target: &Target) -> bool {
-    target.port == poller.port || beside(&poller.process, poller.receiver, target.port).is_some()
+    target.port == poller.port
+        || through::beside(&poller.process, poller.receiver, target.port).is_some()
 }
 
 /// The right that `word` stands for there, if that is one to a port whose messages come here.
@@ -98,7 +100,7 @@ pub(super) fn said(poller: &mut Poller, key: Key, header: Header) -> Option<Requ
         let said = (&*lane.link, header, poller.port);
         let mark = (poller.protocols).marked(&poller.process, said, (lanes, number));
         if lane.consumer.publish_due(&lane.link.region) {
-            wake_for_room(&lane.link, lane.consumer.place());
+            lane::wake_for_room(&lane.link, lane.consumer.place());
         }
         return match mark {
             Ok(Some(mark)) => Some(request::marked(mark)),
@@ -106,17 +108,17 @@ pub(super) fn said(poller: &mut Poller, key: Key, header: Header) -> Option<Requ
                 poller.looks.again = true;
                 None
             }
-            Err(fault) => upkeep::poison(poller, key, fault),
+            Err(fault) => places::poison(poller, key, fault),
         };
     }
     let said = (&*lane.link, header, poller.spare.bytes());
     let heard = poller.protocols.hear_said(&poller.process, said, now_ns);
     if lane.consumer.publish_due(&lane.link.region) {
-        wake_for_room(&lane.link, lane.consumer.place());
+        lane::wake_for_room(&lane.link, lane.consumer.place());
     }
     poller.looks.again = true;
     match heard {
         Ok(()) => None,
-        Err(fault) => upkeep::poison(poller, key, fault),
+        Err(fault) => places::poison(poller, key, fault),
     }
 }

@@ -1,6 +1,9 @@
 //! The memory of a poller from one look to the next, in groups.
 
+use crate::link::group::Group;
 use handfast_wait::Waiter;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Counts kept in private memory between two quiet checks.
 #[derive(Default)]
@@ -55,4 +58,32 @@ pub(crate) struct Waits {
     /// When the wait of a task or a loop began that has gone on elsewhere, by `clock::now_ns`.
     pub(crate) since_ns: Option<u64>,
     pub(super) eager: bool,
+}
+
+/// Links with other users that are looked at in one look at the bells.
+pub(super) const FOREIGN_LINKS_PER_LOOK: u32 = 8;
+
+/// The groups of other users, in turn.
+#[derive(Default)]
+pub(super) struct Foreigners {
+    /// Where a group is in the list of all, and its link that is looked at next.
+    pub(super) groups: VecDeque<(usize, u32)>,
+    /// In one look at the bells: groups, and links of each.
+    pub(super) turns: usize,
+    pub(super) links: u32,
+}
+
+impl Foreigners {
+    pub(super) fn of(groups: &[Arc<Group>]) -> Self {
+        let places = groups.iter().enumerate();
+        let places = places.filter(|(_, group)| group.is_foreign);
+        let groups: VecDeque<_> = places.map(|(place, _)| (place, 0)).collect();
+        let turns = groups.len().min(FOREIGN_LINKS_PER_LOOK as usize);
+        let links = FOREIGN_LINKS_PER_LOOK / turns.max(1) as u32;
+        Self {
+            groups,
+            turns,
+            links,
+        }
+    }
 }

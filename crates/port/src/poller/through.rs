@@ -1,7 +1,8 @@
 //! Which right a message came through.
 
 use super::lane::NO_RIGHT;
-use super::{Poller, named};
+use super::{Poller, Protocols};
+use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::port::{Port, ports};
 use crate::process::Process;
@@ -9,7 +10,7 @@ use crate::request::Request;
 use crate::seal::Seal;
 use core::sync::atomic::Ordering;
 use handfast_layout::link::{Kind, REVOKED};
-use handfast_layout::part::{is_member, receiver_of};
+use handfast_layout::part::{is_handle, is_member, receiver_of};
 use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
@@ -97,4 +98,17 @@ pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Optio
 pub(super) fn beside(process: &Process, receiver: u32, port: u32) -> Option<Arc<Port>> {
     let is_its = is_member(port) && receiver_of(port) == receiver;
     is_its.then(|| ports::by_id(process, port)).flatten()
+}
+
+/// As [`Poller::named`], where a lane of the poller is at work.
+pub(super) fn named(
+    (protocols, process): (&dyn Protocols, &Process),
+    link: &Arc<Link>,
+    word: u32,
+    now_ns: u64,
+) -> Named {
+    match is_handle(word) {
+        true => Named::of_handle(link, word),
+        false => protocols.claimed(link, process, word, now_ns),
+    }
 }

@@ -1,10 +1,9 @@
 //! Lanes whose first message waits for the right it names: they are not looked at with the others, and have no place in the rota.
 
 use super::patience::Patience;
-use super::{Poller, bells, upkeep};
+use super::{Poller, bells, rung};
 use crate::poller::said;
 use core::sync::atomic::Ordering;
-use handfast_channel::arm;
 use handfast_proto::rota::Key;
 use handfast_sys::clock;
 use std::collections::VecDeque;
@@ -44,7 +43,7 @@ impl Waiting {
         self.lanes.is_empty()
     }
 
-    fn push(&mut self, key: Key, until_ns: u64) {
+    pub(super) fn push(&mut self, key: Key, until_ns: u64) {
         self.lanes.push_back(key);
         self.due_ns = Some(self.due_ns.unwrap_or(until_ns).min(until_ns));
     }
@@ -59,26 +58,6 @@ impl Waiting {
     pub(super) fn retain(&mut self, mut keep: impl FnMut(Key) -> bool) {
         self.lanes.retain(|key| keep(*key));
         self.begin();
-    }
-}
-
-/// The first message of this lane waits. The lane is armed, so that it rings for later messages.
-pub(super) fn park(poller: &mut Poller, key: Key, until_ns: u64) {
-    poller.looks.parked = true;
-    upkeep::rest(poller, key);
-    poller.rota.quiet(key, clock::ticks_ns());
-    if let Some(lane) = poller.lanes[key].as_mut() {
-        arm::leave_armed(&lane.link.region, lane.consumer.place());
-        if !core::mem::replace(&mut lane.waits, true) {
-            poller.waiting.push(key, until_ns);
-        }
-    }
-}
-
-/// The lane waits no more.
-pub(super) fn stop_waiting(poller: &mut Poller, key: Key) {
-    if poller.lanes[key].as_ref().is_some_and(|lane| lane.waits) {
-        poller.waiting.retain(|waits| waits != key);
     }
 }
 
@@ -115,7 +94,7 @@ fn look_called(poller: &mut Poller, called: impl FnOnce() -> Option<u64>) -> boo
         }
         if let Some(lane) = poller.lanes[key].as_mut() {
             lane.waits = false;
-            bells::answer_key(poller, key);
+            rung::answer_key(poller, key);
         }
     }
     if still_sleeps && bells::is_idle(poller) {
@@ -136,16 +115,6 @@ pub(crate) fn sleep_ns_max(poller: &Poller) -> Option<u64> {
     let until_ns = poller.waiting.due_ns?;
     // Later than that, and not at that time.
     Some(poller.waiting.patience.left_ns(until_ns) + 1)
-}
-
-/// As [`bells::prepare_sleep`], for a thread, a task or a loop that waits from then on.
-pub(crate) fn prepare_to_wait(poller: &mut Poller, how: u32) -> bool {
-    let is_prepared = bells::prepare_sleep(poller, how);
-    if is_prepared {
-        // Under the lock: this was the last look.
-        poller.waiting.patience.rests();
-    }
-    is_prepared
 }
 
 /// Before the look of a task or a loop, which may have waited, or another thread meanwhile, and before what rang is heard; `called`
@@ -176,6 +145,7 @@ pub(super) fn wakes(poller: &mut Poller) {
 mod tests {
     use super::*;
     use crate::poller::Poller;
+    use crate::poller::{clearing, idle};
     use crate::polling;
     use handfast_wait::word;
 
@@ -198,17 +168,20 @@ mod tests {
         let port = node.anonymous().unwrap();
         let right = port.mint(0).connect().unwrap();
         let mut poller = polling::lock(&port.port().at);
-        upkeep::refresh(&mut poller);
+        clearing::refresh(&mut poller);
         poller.waiting.push(0, u64::MAX);
         assert!(!poller.groups.is_empty());
-        assert!(prepare_to_wait(&mut poller, word::DESCRIPTOR), "a task");
-        bells::withdraw(&mut poller);
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP), "a thread");
+        assert!(
+            idle::prepare_to_wait(&mut poller, word::DESCRIPTOR),
+            "a task"
+        );
+        idle::withdraw(&mut poller);
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP), "a thread");
         let asleep_ns = waited_ns(&mut poller, None);
         assert!(asleep_ns >= SECOND_NS, "{asleep_ns}");
         // The look was none of a thread that receives: it sleeps still.
         assert!(waited_ns(&mut poller, None) >= SECOND_NS);
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         let rings = |poller: &Poller| {
             poller
                 .groups
@@ -219,7 +192,7 @@ mod tests {
         let rung_ns = waited_ns(&mut poller, None);
         assert!(rung_ns < SECOND_NS / 2, "{rung_ns}");
         // It was called half a second ago.
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
         let called_ns = clock::ticks_ns() - SECOND_NS / 2;
         let called_ns = waited_ns(&mut poller, Some(called_ns));
@@ -228,7 +201,7 @@ mod tests {
             "{called_ns}"
         );
         // A lane is looked at, where the right may be provided: the time in which its messages are handled is no wait.
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         poller.active.push(0, 1);
         let active_ns = waited_ns(&mut poller, None);
         poller.active.pop();
@@ -236,25 +209,25 @@ mod tests {
         // The same for a thread that wakes: it has slept, ...
         let slept_ns = |poller: &mut Poller| {
             let before_ns = poller.waiting.patience.after(SECOND_NS);
-            bells::withdraw(poller);
+            idle::withdraw(poller);
             poller.waiting.patience.look() - before_ns
         };
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or slept on while another looked and found nothing, as the keeper does when a waiter is due, ...
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         let before_ns = poller.waiting.patience.after(SECOND_NS);
-        assert!(bells::prepare_sleep(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_sleep(&mut poller, word::ASLEEP));
         let seen_ns = poller.waiting.patience.after(0);
         assert!(seen_ns - before_ns >= SECOND_NS);
         assert!(slept_ns(&mut poller) >= SECOND_NS);
         // ... or found something, ...
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
         poller.waiting.patience.look();
         assert!(slept_ns(&mut poller) < SECOND_NS / 2);
         // ... or something rang, and the process did not run for a second: the lane that rang is looked at before the wait is over, ...
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         rings(&poller);
         poller.waiting.due_ns = Some(poller.waiting.patience.after(0) + SECOND_NS);
         let stopped_ns = slept_ns(&mut poller);
@@ -264,7 +237,7 @@ mod tests {
             "{stopped_ns}"
         );
         // ... and has a lane active.
-        assert!(prepare_to_wait(&mut poller, word::ASLEEP));
+        assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         poller.active.push(0, 1);
         let active_ns = slept_ns(&mut poller);
         poller.active.pop();

@@ -2,7 +2,7 @@
 
 use super::{Guard, try_lock};
 use crate::link::group;
-use crate::poller::{bells, upkeep, waiting};
+use crate::poller::{bells, clearing, idle, waiting};
 use crate::port::receiver::{FUTILE_PER_USEFUL, Receiver, park};
 use crate::request::Request;
 use core::sync::atomic::Ordering;
@@ -31,7 +31,7 @@ pub(super) fn follow(port: &Receiver, deadline_ns: Option<u64>) -> Option<Guard<
         // `leave`, which every message passes and which therefore must cost nothing.
         futex::fence_own_threads();
         if let Some(mut guard) = try_lock(port) {
-            bells::withdraw(&mut guard);
+            idle::withdraw(&mut guard);
             break Some(guard);
         }
         if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
@@ -85,7 +85,7 @@ impl Place for Receiving<'_> {
         let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
         super::waits::note_calls(self.port, &poller);
-        if !waiting::prepare_to_wait(&mut poller, how) {
+        if !idle::prepare_to_wait(&mut poller, how) {
             self.guard = Some(poller);
             return Parked {
                 ready: self.look(),
@@ -120,8 +120,8 @@ impl Place for Receiving<'_> {
         let Some(poller) = self.guard.as_mut() else {
             return NOTHING;
         };
-        bells::withdraw(poller);
-        upkeep::refresh(poller);
+        idle::withdraw(poller);
+        clearing::refresh(poller);
         let ready = self.look();
         self.port.slept(match ended {
             Some(Wait::TimedOut) => 0,

@@ -1,7 +1,7 @@
 //! How tasks and loops look, rest, and are called when it is time.
 
 use super::{Guard, hand_over, leave, renew_waiter, try_lock, try_take};
-use crate::poller::{Poller, bells, upkeep, waiting};
+use crate::poller::{Poller, bells, clearing, idle, waiting};
 use crate::port::receiver::Receiver;
 use crate::port::receiver::waits::{
     call_in, due_ns, has_only_threads, lower, note_miss, note_next_call, take_called_ns,
@@ -40,7 +40,7 @@ pub(crate) fn rest<T>(
     lower(port);
     for _ in 0..RESTS {
         note_calls(port, &poller);
-        if waiting::prepare_to_wait(&mut poller, word::DESCRIPTOR) {
+        if idle::prepare_to_wait(&mut poller, word::DESCRIPTOR) {
             if let Some(sleep_ns) = waiting::sleep_ns_max(&poller) {
                 call_in(port, sleep_ns);
             }
@@ -72,7 +72,7 @@ pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
 pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
     // First: what rang is heard by the others.
     waiting::resume(poller, || take_called_ns(port));
-    upkeep::refresh(poller);
+    clearing::refresh(poller);
     bells::hear_foreign_all(poller);
 }
 

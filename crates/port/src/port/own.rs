@@ -1,10 +1,11 @@
 //! Rights of a process to its own ports: minting them, and handling those that come home.
 
-use crate::port::Port;
-use crate::port::notice;
+use crate::port::{Port, notice};
+use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_proto::rights::{Map, Target};
 use handfast_sys::deadline;
+use handfast_sys::sync::MutexGuard;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
@@ -61,7 +62,7 @@ impl OwnRight {
             return Self::first(port, badge);
         }
         let known = port.clone();
-        Self::known(&mut known.notices.own(), port, badge)
+        Self::known(&mut table(&known), port, badge)
     }
 
     /// A right that has come home, and was good when the process had revoked `revocations` rights. `None`: the
@@ -69,7 +70,7 @@ impl OwnRight {
     pub(crate) fn home(port: Arc<Port>, target: Target, revocations: u64) -> Option<Self> {
         let known = port.clone();
         // Under the lock: a revoking thread marks the right before looking here.
-        let mut own = known.notices.own();
+        let mut own = table(&known);
         let is_good = !port.process.revocations.have_begun_since(revocations);
         is_good.then(|| Self {
             own: Self::known(&mut own, port, target.badge),
@@ -163,7 +164,7 @@ impl Drop for Own {
             return;
         }
         let _shield = deadline::shield();
-        let mut own = self.port.notices.own();
+        let mut own = table(&self.port);
         // There may be another by now.
         let is_this = |known: &Weak<Self>| core::ptr::eq(known.as_ptr(), self);
         if own.get(&self.badge).is_some_and(is_this) {
@@ -175,6 +176,14 @@ impl Drop for Own {
         }
         notice::rights_ended(&self.port, 1);
     }
+}
+
+/// A process's rights to one of its ports, by badge: all with one badge count as one.
+pub(crate) type Table = Map<u64, Weak<Own>>;
+
+/// The rights of this process to a port.
+pub(crate) fn table(port: &Port) -> MutexGuard<'_, Table, rank::OwnRights> {
+    port.own.lock()
 }
 
 /// Whether this process is a forked child of the port's.

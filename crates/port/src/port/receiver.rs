@@ -2,7 +2,7 @@
 
 use crate::error::{Misuse, ReceiveError};
 use crate::link::hearing::Hearing;
-use crate::port::notice::{MembersDue, Notices};
+use crate::port::notices::{MembersDue, Notices};
 use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};

@@ -3,7 +3,7 @@
 use crate::link::Link;
 use crate::message::Message;
 use crate::pool::{Pool, Pooled};
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use crate::reply_slot::{NO_KEY, ReplySlot};
 use crate::seal::Seal;
 use handfast_proto::rights::Handle;

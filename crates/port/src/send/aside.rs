@@ -1,7 +1,7 @@
 //! State that few rights have. Kept apart, so that a right is small: it is moved from message to message.
 
 use super::SendRight;
-use super::spread::Spread;
+use crate::link::spread::Entry;
 use crate::options::WaitBy;
 use crate::rank;
 use handfast_sys::sync::Mutex;
@@ -50,5 +50,41 @@ impl Aside {
             let aside = right.aside.get_mut();
             moved = aside.and_then(|aside| aside.moved.take());
         }
+    }
+}
+
+/// A right to such a port: the same for each CPU, with that receiver's lanes.
+pub(super) struct Spread {
+    rights: Box<[SendRight]>,
+    /// Index into the rights, plus one, by CPU.
+    of_cpu: Box<[u8]>,
+}
+
+impl Spread {
+    pub(super) fn new(entries: &[Entry], make: impl Fn(Entry) -> SendRight) -> Self {
+        let last = entries
+            .iter()
+            .map(|(cpu, _)| *cpu)
+            .max()
+            .unwrap_or_default();
+        let mut of_cpu = vec![0; last as usize + 1];
+        for ((cpu, _), place) in entries.iter().zip(1..) {
+            of_cpu[*cpu as usize] = place;
+        }
+        Self {
+            rights: entries.iter().map(|entry| make(*entry)).collect(),
+            of_cpu: of_cpu.into(),
+        }
+    }
+
+    /// The place of the right for `cpu`, from 1 on; 0 where the port has no receiver.
+    #[inline]
+    pub(super) fn place(&self, cpu: u32) -> u8 {
+        self.of_cpu.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn right(&self, place: u8) -> Option<&SendRight> {
+        self.rights.get(usize::from(place).checked_sub(1)?)
     }
 }

@@ -1,9 +1,9 @@
 //! A right that goes home in an answer which is only passed on (`home`).
 
-use super::{Origin, SendRight};
 use crate::link::{Link, introductions};
 use crate::process::Process;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering;
 use handfast_layout::hello::Process as Name;
 use handfast_layout::part::Part;
 use std::sync::Arc;
@@ -22,27 +22,22 @@ pub(crate) struct GoingHome {
 /// thread that polls its port and takes what provides it.
 pub(crate) const SETTLE_NS: u64 = 100_000_000;
 
-/// A right that an introducer, the peer of `link`, has given to this process, which has it on the way home only.
-pub(crate) fn going(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    vine: SendRight,
-    (exporter, number, port): (Name, u64, u32),
-) -> SendRight {
-    super::with_origin(
-        vine,
-        Origin::Home(Arc::new(GoingHome {
+impl GoingHome {
+    pub(super) fn new(
+        process: &Arc<Process>,
+        introducer: &Arc<Link>,
+        (exporter, number, port): (Name, u64, u32),
+    ) -> Self {
+        Self {
             process: process.clone(),
-            introducer: link.clone(),
+            introducer: introducer.clone(),
             exporter,
             number,
             port,
             is_told: AtomicBool::new(false),
-        })),
-    )
-}
+        }
+    }
 
-impl GoingHome {
     /// The part that announces the right to the peer of `to`; `None` when that is another process.
     pub(crate) fn part(&self, to: &Link) -> Option<Part> {
         let of = &self.introducer;
@@ -68,13 +63,5 @@ impl Drop for GoingHome {
             let introducer = &self.introducer;
             introductions::decline(introducer, self.exporter, self.number);
         }
-    }
-}
-
-/// The part that announces the right to the peer of `to`, if the right is on its way home there.
-pub(crate) fn home(right: &SendRight, to: &Link) -> Option<Part> {
-    match right.origin() {
-        Origin::Home(going) => going.part(to),
-        _ => None,
     }
 }

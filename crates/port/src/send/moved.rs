@@ -1,6 +1,6 @@
 //! The right that a right has become by now.
 
-use super::{Origin, SendRight, aside, spread, waiting};
+use super::{Origin, SendRight, aside, claimed, spread, waiting};
 use crate::error::{Gone, SendError};
 use crate::link::redirects::{self, Moved};
 use crate::link::revoked;
@@ -8,7 +8,6 @@ use crate::options::Waiting;
 use crate::port::NewHome;
 use crate::port::own::OwnRight;
 use crate::seal::Seal;
-use crate::send::origin;
 use core::sync::atomic::Ordering;
 use handfast_proto::rights::Handle;
 use std::sync::Arc;
@@ -107,7 +106,7 @@ pub(crate) fn successor(right: &SendRight, trouble: u32) -> Result<Option<&SendR
             right.link.sends_to(right.port);
         }
     }
-    if !matches!(right.origin, Origin::Vine(Some(_))) && !origin::is_held(right) {
+    if !matches!(right.origin, Origin::Vine(Some(_))) && !claimed::is_held(right) {
         // Relaxed: the count is all that is said. One that may become another, or wait, is asked that
         // each time.
         right.calm.store(trouble, Ordering::Relaxed);

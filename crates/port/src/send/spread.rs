@@ -3,13 +3,15 @@
 //! A thread's messages stay in order: it turns to another CPU's receiver once all it has sent to the others has been
 //! taken there.
 
-use super::{Origin, SendRight, aside};
+use super::aside::{self, Spread};
+use super::{Origin, SendRight};
 use crate::link::lanes::{self, NOBODY, Sent, sent};
 use crate::link::spread::{self, Entry};
 use crate::options::Options;
 use crate::send;
 use crate::slots::Ticket;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::link::Kind;
 use handfast_sys::cpu;
@@ -32,42 +34,6 @@ struct Last {
     /// In [`Spread`].
     place: u8,
     sent: Sent,
-}
-
-/// A right to such a port: the same for each CPU, with that receiver's lanes.
-pub(super) struct Spread {
-    rights: Box<[SendRight]>,
-    /// Index into the rights, plus one, by CPU.
-    of_cpu: Box<[u8]>,
-}
-
-impl Spread {
-    pub(super) fn new(entries: &[Entry], make: impl Fn(Entry) -> SendRight) -> Self {
-        let last = entries
-            .iter()
-            .map(|(cpu, _)| *cpu)
-            .max()
-            .unwrap_or_default();
-        let mut of_cpu = vec![0; last as usize + 1];
-        for ((cpu, _), place) in entries.iter().zip(1..) {
-            of_cpu[*cpu as usize] = place;
-        }
-        Self {
-            rights: entries.iter().map(|entry| make(*entry)).collect(),
-            of_cpu: of_cpu.into(),
-        }
-    }
-
-    /// The place of the right for `cpu`, from 1 on; 0 where the port has no receiver.
-    #[inline]
-    pub(super) fn place(&self, cpu: u32) -> u8 {
-        self.of_cpu.get(cpu as usize).copied().unwrap_or_default()
-    }
-
-    #[inline]
-    pub(super) fn right(&self, place: u8) -> Option<&SendRight> {
-        self.rights.get(usize::from(place).checked_sub(1)?)
-    }
 }
 
 /// Whether a caller looks for its reply before it asks its strategy: see
@@ -211,3 +177,11 @@ fn turn(right: &SendRight, spread: &Spread, (from, sent): (u8, Sent), wanted: u8
 }
 
 const _: () = assert!(RECEIVERS <= 256, "places fit a byte");
+
+/// A right that is not held any more posts at once from now on.
+#[inline]
+pub(crate) fn posts_at_once(right: &SendRight) {
+    if super::claim(right).is_some_and(|claimed| claimed.is_on_word()) {
+        post_to_receiver(right);
+    }
+}

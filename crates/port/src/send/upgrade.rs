@@ -1,6 +1,6 @@
 //! A right that goes through the process that gave it, until there is a link with the exporter.
 
-use super::{SendRight, origin};
+use super::{SendRight, claimed};
 use crate::link::{Link, introductions};
 use crate::options::Options;
 use crate::process::Process;
@@ -91,14 +91,14 @@ impl Upgrade {
         let direct = self.direct.get()?;
         // Relaxed: as in `goes`.
         let is_next = self.under_way.load(Ordering::Relaxed) == 0;
-        (is_next && (!self.is_on_word || origin::is_confirmed(direct))).then_some(direct)
+        (is_next && (!self.is_on_word || claimed::is_confirmed(direct))).then_some(direct)
     }
 
     /// Whether the exporter's word is awaited, and a message may go directly once it has come.
     pub(crate) fn is_held(&self) -> bool {
         let direct = self.direct.get();
         // Relaxed: as in `goes`.
-        direct.is_some_and(origin::is_held) && self.under_way.load(Ordering::Relaxed) == 0
+        direct.is_some_and(claimed::is_held) && self.under_way.load(Ordering::Relaxed) == 0
     }
 
     /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately.

@@ -1,9 +1,9 @@
 //! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
 
-use super::post;
+use super::fast;
 use crate::link::doorbell;
 use crate::options::Waiting;
-use crate::port::notice;
+use crate::port::exported;
 use crate::port::own::OwnRight;
 use crate::right::Right;
 use crate::send::{self, Origin, Posted, SendRight, life, moved};
@@ -79,7 +79,7 @@ fn give_own(right: &SendRight, message: ToPost<'_>, own: &OwnRight) -> Option<(u
     if port.home.get().is_some() || own.is_over() || is_other {
         return None;
     }
-    let handle = notice::export_own(right.link(), own)?.ok()?;
+    let handle = exported::export_own(right.link(), own)?.ok()?;
     let unit = Part::unit_of_sender(handle, own.port().id);
     let posted = post_units(right, message, &[unit]);
     posted.or_else(|| {
@@ -134,6 +134,6 @@ fn post_units(
     if trouble != before {
         return None;
     }
-    let posted = post::post_described(right, &mut outgoing, lane, (bytes, kind, words), units);
+    let posted = fast::post_described(right, &mut outgoing, lane, (bytes, kind, words), units);
     Some((lane, posted.ok()?))
 }

@@ -3,22 +3,19 @@
 //! A call passes through [`SendRight::call`], `post::post`, `Producer::post`, `doorbell::ring` and `Answer`'s looks on this side;
 //! `ARCHITECTURE.md` follows one.
 
-use super::post;
+use super::{fast, post};
 use crate::body::Body;
 use crate::call::{Call, CallState};
 use crate::error::SendError;
 use crate::giving_up::Watch;
 use crate::link::doorbell;
-use crate::link::passing::Known;
 use crate::message::{Buffer, Message};
 use crate::options::Waiting;
-use crate::reply_slot::ReplySlot;
 use crate::send::{self, SendRight, here};
 use crate::served::{calls, copy_into};
-use crate::slots::Ticket;
 use core::time::Duration;
-use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::{INLINE_BYTES, Kind, REPLIES, passed_word};
+use handfast_layout::link::INLINE_BYTES;
+use handfast_layout::link::Kind;
 use handfast_sys::clock;
 use handfast_sys::deadline;
 use std::time::Instant;
@@ -198,14 +195,14 @@ pub(crate) fn start<'a>(
     waiting: Waiting,
 ) -> Result<Call<'a>, SendError> {
     let until = waiting.words();
-    let (right, (ticket, lane, trouble)) = match post_now(this, bytes, Kind::Call, until) {
+    let (right, (ticket, lane, trouble)) = match fast::post_now(this, bytes, Kind::Call, until) {
         Some(posted) => (this, posted),
         None => post::post(this, Body::One(bytes), Kind::Call, waiting)?,
     };
     let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
     if bytes.len() > INLINE_BYTES {
         // The peer is at work now.
-        fetch_next(right, lane, bytes.len(), false);
+        fast::fetch_next(right, lane, bytes.len(), false);
     }
     Ok(Call::of(right, CallState::new(ticket, trouble, woke_peer)))
 }
@@ -214,7 +211,7 @@ pub(crate) fn send_by(this: &SendRight, bytes: &[u8], waiting: Waiting) -> Resul
     if deadline::may_end() {
         return send_shielded(this, bytes, waiting);
     }
-    let (right, (_, lane, _)) = match post_now(this, bytes, Kind::Message, (0, 0)) {
+    let (right, (_, lane, _)) = match fast::post_now(this, bytes, Kind::Message, (0, 0)) {
         Some(posted) => (this, posted),
         None => post::post(this, Body::One(bytes), Kind::Message, waiting)?,
     };
@@ -226,66 +223,4 @@ pub(crate) fn send_by(this: &SendRight, bytes: &[u8], waiting: Waiting) -> Resul
 fn send_shielded(right: &SendRight, bytes: &[u8], waiting: Waiting) -> Result<(), SendError> {
     let _shield = deadline::shield();
     send_by(right, bytes, waiting.until(deadline::until_ns()))
-}
-
-/// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
-/// lane, and the link's count of troubles; otherwise [`post::post`] finds out the obstacle.
-#[inline(always)]
-pub(super) fn post_now(
-    right: &SendRight,
-    bytes: &[u8],
-    kind: Kind,
-    words: (u32, u32),
-) -> Option<(Ticket, u32, u32)> {
-    if bytes.len() > MESSAGE_BYTES_MAX {
-        return None;
-    }
-    let (lane, mut outgoing, trouble) = send::lane_now(right)?;
-    let posted = post::post_described(right, &mut outgoing, lane, (bytes, kind, words), &[]);
-    let ticket = posted.ok()?;
-    Some((ticket, lane, trouble))
-}
-
-/// Passes a reply right on with a message, on this thread's lane, if nothing at all stands in the
-/// way and one has gone this way before. Returns whether this made a wake-up call.
-#[inline]
-pub(crate) fn pass_now(right: &SendRight, bytes: &[u8], reply: &ReplySlot) -> Option<bool> {
-    if bytes.len() > MESSAGE_BYTES_MAX || reply.link.is_over() {
-        return None;
-    }
-    let known = Known::of((reply.link.serial, reply.index), right.link())?;
-    let word = passed_word(known.number, reply.index % REPLIES);
-    let words = (word, reply.generation);
-    let (lane, mut outgoing, _) = send::lane_now(right)?;
-    let posted = post::post_described(
-        right,
-        &mut outgoing,
-        lane,
-        (bytes, Kind::PASSED, words),
-        &[],
-    );
-    drop(outgoing);
-    posted.ok()?;
-    // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
-    reply.move_on(known.path);
-    let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
-    reply.wake(known.path);
-    if bytes.len() > INLINE_BYTES {
-        fetch_next(right, lane, bytes.len(), true);
-    }
-    Some(woke_peer)
-}
-
-/// Fetches the memory that the next message of this length will be written to, after one has been posted on
-/// `lane`: no reply to a message that is `passed` on tells which memory is free again.
-#[inline(never)]
-fn fetch_next(right: &SendRight, lane: u32, len_bytes: usize, passed: bool) {
-    let Some(mut outgoing) = right.link().lanes[lane as usize].try_lock() else {
-        return;
-    };
-    let region = right.link().region.view();
-    if passed {
-        outgoing.producer.look_for_blocks(&region);
-    }
-    outgoing.producer.fetch_next(&region, len_bytes);
 }

@@ -1,30 +1,29 @@
 //! Posting a message that needs more than a look: room to wait for, rights beside its bytes.
 
-use super::plain;
+use super::fast;
 use crate::body::Body;
 use crate::call_slots;
 use crate::describe::{Described, Load, ahead};
 use crate::error::{Misuse, RightError, SendError};
+use crate::link::doorbell;
 use crate::link::lanes::{self, Way, leaving};
 use crate::link::long::{self, Use};
-use crate::link::{Outgoing, doorbell};
 use crate::options::Waiting;
 use crate::send::{
-    self, Blocked, LaneWait, Origin, Posted, SendRight, life, moved, origin, room, spread,
+    self, Blocked, LaneWait, Origin, Posted, SendRight, claimed, moved, room, spread,
 };
-use crate::slots::{SlotState, Ticket};
+use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
-use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::{Kind, UNIT_BYTES};
+use handfast_layout::link::Kind;
+use handfast_layout::link::UNIT_BYTES;
 use handfast_region::Bytes;
-use handfast_ring::lane::{Header, Refused, Unit};
-use handfast_sys::cpu;
+use handfast_ring::lane::Refused;
 
 /// The units that say where the bytes of a long message are.
 const LAID_BYTES: usize = 2 * UNIT_BYTES;
 
-/// As [`plain::post_now`]; waits for room, and says what is wrong. Returns also the right that it
+/// As [`fast::post_now`]; waits for room, and says what is wrong. Returns also the right that it
 /// went through.
 #[cold]
 pub(super) fn post<'a>(
@@ -37,7 +36,7 @@ pub(super) fn post<'a>(
     let right = moved::best(this);
     if !core::ptr::eq(right, this)
         && let Body::One(bytes) = bytes
-        && let Some(posted) = plain::post_now(right, bytes, kind, waiting.words_of(kind))
+        && let Some(posted) = fast::post_now(right, bytes, kind, waiting.words_of(kind))
     {
         spread::sent(right, kind, posted.0);
         return Ok((right, posted));
@@ -134,8 +133,9 @@ fn post_with<'a>(
             _ => described.passed(),
         };
         let units = described.units();
-        let posted = ahead
-            .and_then(|()| post_described(right, &mut outgoing, lane, (body, kind, words), units));
+        let posted = ahead.and_then(|()| {
+            fast::post_described(right, &mut outgoing, lane, (body, kind, words), units)
+        });
         drop(outgoing);
         let body_bytes = body.len_bytes() + units.len() * UNIT_BYTES;
         match posted {
@@ -159,10 +159,10 @@ fn take_lane<'a>(
     wait: &mut LaneWait<'a>,
     waiting: Waiting,
 ) -> Result<Option<u32>, SendError> {
-    if origin::is_held(right) {
+    if claimed::is_held(right) {
         return room::wait_for_slot(right, waiting).map(|()| None);
     }
-    origin::posts_at_once(right);
+    spread::posts_at_once(right);
     match lanes::to(right.link(), right.receiver()) {
         None => wait.wait(right, waiting).map(|()| None),
         lane => Ok(lane),
@@ -260,64 +260,4 @@ fn wait_unblocked(
         Blocked::Lane(Refused::Full) => room::wait_for_room(right, lane, body_bytes, waiting),
         Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(moved::poison(right, fault))),
     }
-}
-
-/// Reserves the reply slot of a call and publishes the message, with units that describe its rights. Two
-/// words: the name of the reply right it passes on, or the time until which the caller of a call waits.
-#[inline(always)]
-pub(crate) fn post_described(
-    right: &SendRight,
-    outgoing: &mut Outgoing,
-    lane: u32,
-    (bytes, kind, words): (impl Bytes, Kind, (u32, u32)),
-    units: &[Unit],
-) -> Result<Ticket, Blocked> {
-    let is_call = kind == Kind::Call;
-    let (index, generation) = match outgoing.claimed {
-        _ if !is_call => words,
-        Some(claimed) => claimed,
-        None => call_slots::claim(right, lane, &mut outgoing.producer).ok_or(Blocked::Slots)?,
-    };
-    life::uses(right, lane);
-    if is_call && words != (0, 0) {
-        let deadline_ns = u64::from(words.1) << 32 | u64::from(words.0);
-        let slot = Slot::of(right.link().calls, index);
-        slot.set_deadline(&right.link().region, generation, deadline_ns);
-    }
-    let producer = &mut outgoing.producer;
-    let position = producer.position();
-    let header = Header {
-        kind,
-        port: right.handle(),
-        reply: index,
-        generation,
-        units: 0,
-        cpu: cpu::recent(),
-    };
-    let region = right.link().region.view();
-    if is_call {
-        // Relaxed, both: read by the next claim, under the lane's lock; and before the post, so that a call
-        // whose outcome a thread has seen is seen to have been made (`Root::awaited`).
-        let slot = &right.link().slots[index as usize];
-        slot.position.store(position, Ordering::Relaxed);
-        slot.state.store(SlotState::BUSY, Ordering::Relaxed);
-    }
-    if let Err(refused) = producer.post_described(&region, header, (bytes, units)) {
-        if is_call {
-            // For the next attempt. Relaxed: as above.
-            let slot = &right.link().slots[index as usize];
-            slot.state.store(SlotState::CLAIMED, Ordering::Relaxed);
-            outgoing.claimed = Some((index, generation));
-        }
-        return Err(Blocked::Lane(refused));
-    }
-    if !units.is_empty() {
-        outgoing.named = position.wrapping_add(1);
-    }
-    if is_call {
-        // The peer is at work now; this is done meanwhile.
-        outgoing.claimed = call_slots::claim(right, lane, &mut outgoing.producer);
-    }
-    let generation = if is_call { generation } else { position };
-    Ok(Ticket { index, generation })
 }

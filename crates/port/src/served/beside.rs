@@ -1,7 +1,7 @@
 //! Rights in messages that are served inside this process: values that pass from caller to server and back on one
 //! thread. A call says how deep it is in the thread's calls, and that is all when there are no rights.
 
-use super::calls::Room;
+use super::room::Room;
 use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::imported::own_of;
 use crate::port::Port;

@@ -1,13 +1,13 @@
 //! Calls of a served port by threads of its own process, which serve themselves.
 
 use super::beside::{self, Inside, Next};
+use super::room::Room;
 use super::{HOPS_MAX, Incoming};
 use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::message::Message;
 use crate::port::local::Shortcut;
 use crate::right::Right;
 use crate::send::{self, SendRight, here};
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 
@@ -172,32 +172,4 @@ pub(crate) fn copy_into(message: &[u8], reply: &mut [u8]) -> Result<usize, SendE
     })?;
     place.copy_from_slice(message);
     Ok(len_bytes)
-}
-
-/// Room for one message: this thread's, also for calls within calls. A failure in a domain that calls another may lose
-/// one.
-pub(super) struct Room(pub(super) Vec<u8>);
-
-thread_local! {
-    static ROOMS: Cell<Vec<Vec<u8>>> = const { Cell::new(Vec::new()) };
-}
-
-impl Room {
-    #[inline]
-    pub(super) fn take() -> Self {
-        // A thread that is ending has none.
-        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
-        let room = rooms.pop();
-        let _ = ROOMS.try_with(|all| all.set(rooms));
-        Self(room.unwrap_or_else(|| vec![0; MESSAGE_BYTES_MAX]))
-    }
-}
-
-impl Drop for Room {
-    #[inline]
-    fn drop(&mut self) {
-        let mut rooms = ROOMS.try_with(Cell::take).unwrap_or_default();
-        rooms.push(core::mem::take(&mut self.0));
-        let _ = ROOMS.try_with(|all| all.set(rooms));
-    }
 }

@@ -4,7 +4,7 @@ use super::{WORDS_MAX, WaitSet};
 use crate::announced::Announced;
 use crate::link::{Link, group};
 use crate::owned_call::OwnedCall;
-use crate::poller::{bells, upkeep, waiting};
+use crate::poller::{clearing, idle, waiting};
 use crate::polling;
 use crate::polling::waits::note_calls;
 use crate::port::receiver::park;
@@ -30,7 +30,7 @@ impl Waiting<'_> {
             let at = &port.port().at;
             let mut poller = polling::lock(at);
             note_calls(at, &poller);
-            waiting::prepare_to_wait(&mut poller, how)
+            idle::prepare_to_wait(&mut poller, how)
         });
         if !quiet {
             self.withdraw();
@@ -53,8 +53,8 @@ impl Waiting<'_> {
     fn withdraw(&self) {
         for port in self.0.ports() {
             let mut poller = polling::lock(&port.port().at);
-            bells::withdraw(&mut poller);
-            upkeep::refresh(&mut poller);
+            idle::withdraw(&mut poller);
+            clearing::refresh(&mut poller);
         }
     }
 }

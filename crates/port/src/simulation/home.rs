@@ -6,7 +6,7 @@ use crate::error::{ConnectError, Gone, Misuse, ReceiveError, RightError, SendErr
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::message::Message;
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use crate::port::own::OwnRight;
 use crate::receive_right::ReceiveRight;
 use crate::right::Right;

@@ -4,7 +4,7 @@ use super::Scene;
 use super::home::{Home, Wish, bytes, pause_of, words};
 use crate::error::ReceiveError;
 use crate::member::MemberPort;
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use crate::port::own::OwnRight;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;

@@ -3,7 +3,7 @@
 
 use super::{enter, node, seeds};
 use crate::Node;
-use crate::port::notice::Notice;
+use crate::port::notices::Notice;
 use core::time::Duration;
 use handfast_sys::clock;
 use handfast_sys::simulation::random;

@@ -1,18 +1,17 @@
 //! The threads that close what peers have sent, for each user its own.
 
-use super::Users;
+use super::{Charge, Users};
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_proto::users::Quota;
+use handfast_sys::OwnedFd;
 use handfast_sys::clock;
 use handfast_sys::socket;
 use handfast_sys::sync::Condvar;
 use handfast_sys::thread;
 use std::collections::VecDeque;
 use std::sync::Arc;
-
-use super::foreign::Ended;
 
 /// How long a closing thread waits for more before it ends.
 const IDLE: Duration = Duration::from_secs(1);
@@ -237,5 +236,32 @@ impl Users {
         let mut state = self.state();
         let closing = state.closing.entry(user).or_default();
         closing.lingering.push(ended);
+    }
+}
+
+/// A descriptor that has been dropped, until it is closed.
+pub(super) struct Ended {
+    fd: Arc<OwnedFd>,
+    has_unread: bool,
+    _charge: Charge,
+}
+
+impl Ended {
+    pub(super) const fn new(fd: Arc<OwnedFd>, has_unread: bool, charge: Charge) -> Self {
+        Self {
+            fd,
+            has_unread,
+            _charge: charge,
+        }
+    }
+
+    pub(super) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(super) fn discard_unread(&self) {
+        if self.has_unread {
+            let _ = socket::discard(&self.fd);
+        }
     }
 }

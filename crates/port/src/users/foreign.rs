@@ -1,9 +1,12 @@
 //! Descriptors that peers have sent, or whose queues they fill.
 
-use super::closing::Job;
+use super::closing::{Ended, Job};
 use super::{Charge, Users};
 use handfast_proto::users::Quota;
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use handfast_sys::AsFd;
+use handfast_sys::BorrowedFd;
+use handfast_sys::Errno;
+use handfast_sys::OwnedFd;
 use std::sync::Arc;
 
 /// A descriptor that has come from a peer, or one whose queue peers fill. Dropping it never blocks: it is closed by its
@@ -15,25 +18,6 @@ pub(crate) struct Foreign {
     charge: Option<Charge>,
     /// A message is taken from its queue before it is closed, so that its peer reads what it was answered.
     has_unread: bool,
-}
-
-/// A descriptor that has been dropped, until it is closed.
-pub(super) struct Ended {
-    fd: Arc<OwnedFd>,
-    has_unread: bool,
-    _charge: Charge,
-}
-
-impl Ended {
-    pub(super) fn fd(&self) -> &OwnedFd {
-        &self.fd
-    }
-
-    pub(super) fn discard_unread(&self) {
-        if self.has_unread {
-            let _ = socket::discard(&self.fd);
-        }
-    }
 }
 
 impl Foreign {
@@ -126,11 +110,7 @@ impl Drop for Foreign {
             charge.force(1);
             charge
         });
-        let ended = Ended {
-            fd,
-            has_unread: self.has_unread,
-            _charge: charge,
-        };
+        let ended = Ended::new(fd, self.has_unread, charge);
         self.users.enqueue(self.user, Job::Close(ended));
     }
 }

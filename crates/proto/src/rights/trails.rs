@@ -7,37 +7,11 @@
 //! Senders that the exporter does not know of may have rights with any badge there. So a badge that is asked after, and not refused,
 //! has a sender as long as the old home has its right.
 
-use super::exports::{Exports, Revoked, Standing, Target};
+use super::exports::{Exports, Revoked, Standing};
+use super::target::Target;
+use super::trail::{REFUSED_MAX, Trail};
 use super::{Handle, Refused, index};
 use std::collections::{BTreeSet, HashSet};
-
-/// Badges that are kept for one old home. Beyond that all of its rights are refused.
-pub const REFUSED_MAX: usize = 1 << 14;
-
-/// The right of an old home.
-#[derive(Debug)]
-pub(super) struct Trail {
-    pub(super) place: u32,
-    port: u32,
-    /// Badges that have been revoked since; `None`: too many.
-    refused: Option<HashSet<u64>>,
-    /// Badges of which it is told when this right ends.
-    watched: BTreeSet<u64>,
-}
-
-impl Trail {
-    /// The targets it stands for whose ends are told: of none from now on.
-    pub(super) fn take_watched(&mut self) -> impl Iterator<Item = Target> {
-        let (port, watched) = (self.port, core::mem::take(&mut self.watched));
-        watched
-            .into_iter()
-            .map(move |badge| Target::full(port, badge))
-    }
-
-    fn refuses(&self, badge: u64) -> bool {
-        (self.refused.as_ref()).is_none_or(|refused| refused.contains(&badge))
-    }
-}
 
 impl Exports {
     /// Gives the peer, from which `port` has come, its right as the old home of that port. It is counted and given back as

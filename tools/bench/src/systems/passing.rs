@@ -4,7 +4,7 @@ use super::handfast::{self, Handfast};
 use super::{Caller, Named, System, Waits, third};
 use crate::plan::{Passed, Plan, Task};
 use crate::systems::child::Seat;
-use ::handfast::{Message, OwnRight, ReceiveRight, Right, SendRight};
+use ::handfast::{OwnRight, ReceiveRight, Right, SendRight};
 use handfast_sys::cpu;
 use std::io;
 
@@ -73,7 +73,7 @@ impl System for Passing {
         loop {
             let mut message = request.take_message();
             if coming > 0 {
-                let mut rights = taken(&mut message, coming)?;
+                let mut rights = third::taken(&mut message, coming)?;
                 if let Some(right) = rights.pop_if(|right| matches!(right, Right::SendOnce(_))) {
                     answer_once(right, &mut message, &mut handler)?;
                     request = port.receive().map_err(io::Error::other)?;
@@ -142,18 +142,6 @@ fn answer_once(
     }
 }
 
-/// The rights of a message, which are as many as they should be.
-pub(super) fn taken(message: &mut Message, count: usize) -> io::Result<Vec<Right>> {
-    let rights = message.take_rights();
-    if rights.len() == count {
-        return Ok(rights);
-    }
-    let came = rights.len();
-    Err(io::Error::other(format!(
-        "{came} rights came instead of {count}"
-    )))
-}
-
 /// The client's end.
 pub(crate) struct PassingCaller {
     passed: Passed,
@@ -209,7 +197,7 @@ impl Caller for PassingCaller {
         };
         let mut message = message?;
         if self.passed == Passed::InReply {
-            let rights = taken(&mut message, 1)?;
+            let rights = third::taken(&mut message, 1)?;
             if self.kept.is_empty() {
                 self.kept = rights;
             }

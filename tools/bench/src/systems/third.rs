@@ -2,10 +2,9 @@
 //! introductions of strangers there are many such pairs, each for one call.
 
 use super::handfast::Handfast;
-use super::passing::taken;
 use crate::plan::{Passed, Plan};
 use crate::systems::child::Seat;
-use ::handfast::{Right, SendRight};
+use ::handfast::{Message, Right, SendRight};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -92,4 +91,16 @@ pub(super) fn pairs(system: &Handfast, seat: &Seat) -> io::Result<Vec<(SendRight
         Ok((to, system.port_of(seat, exporter(&seat.plan, number))?))
     };
     recipients.map(pair).collect()
+}
+
+/// The rights of a message, which are as many as they should be.
+pub(super) fn taken(message: &mut Message, count: usize) -> io::Result<Vec<Right>> {
+    let rights = message.take_rights();
+    if rights.len() == count {
+        return Ok(rights);
+    }
+    let came = rights.len();
+    Err(io::Error::other(format!(
+        "{came} rights came instead of {count}"
+    )))
 }

@@ -1,7 +1,7 @@
 //! A laid-out figure as SVG: inside the page, where the script moves what stands here, and as a file.
 
 use super::labels::{self, SIDES};
-use super::plot::{Both, HIGH, Laid, Mark, Plot, Side, TILT, TOP, WIDE};
+use super::laid::{Both, HIGH, Laid, Mark, Plot, Side, TILT, TOP, WIDE};
 use super::style;
 use crate::result::Kind;
 use maud::{Markup, PreEscaped, html};

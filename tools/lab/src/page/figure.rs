@@ -1,7 +1,7 @@
 //! A figure of the page: its drawing, its legend of buttons, its switches, and the same as a table.
 
 use super::draw::{self, Medium};
-use super::plot::{Laid, Plot, Side};
+use super::laid::{Laid, Plot, Side};
 use super::units::prose;
 use crate::result::{Kind, Table};
 use maud::{Markup, html};

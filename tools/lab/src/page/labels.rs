@@ -1,6 +1,6 @@
 //! Names beside curves and points, so that they do not cover one another.
 
-use super::plot::{HIGH, LEAST, Laid, Plot, TOP};
+use super::laid::{HIGH, LEAST, Laid, Plot, TOP};
 
 /// Pixels from one name to the next below it.
 pub(super) const PITCH: f64 = 15.0;

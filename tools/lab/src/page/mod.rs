@@ -7,6 +7,7 @@
 mod draw;
 mod figure;
 mod labels;
+mod laid;
 mod plot;
 mod scale;
 mod section;
@@ -135,7 +136,7 @@ impl Report {
         let mut files = Vec::new();
         for outcome in &self.outcomes {
             for (index, figure) in outcome.figures.iter().enumerate() {
-                let plot = plot::Plot::new(figure, &mut styles);
+                let plot = laid::Plot::new(figure, &mut styles);
                 let quick = if outcome.is_quick { " Quick run." } else { "" };
                 let about = format!(
                     "{} {}, {}.{quick}",

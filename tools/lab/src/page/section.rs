@@ -2,7 +2,7 @@
 
 use super::SUMMARY;
 use super::figure::{figure, table};
-use super::plot::Plot;
+use super::laid::Plot;
 use super::style::Styles;
 use super::units::{date, duration, prose};
 use crate::result::{Kind, Outcome, Verdict};

@@ -1,7 +1,7 @@
 //! The top of the page: what a newcomer should know after a minute.
 
 use super::figure::figure;
-use super::plot::Plot;
+use super::laid::Plot;
 use super::section::{badge, id, word};
 use super::style::Styles;
 use super::units::{date, prose};

@@ -4,7 +4,7 @@ use crate::again::{self, key_of};
 use crate::descriptors::tests::link;
 use crate::error::SendError;
 use crate::link::hearing::Hearing;
-use crate::poller::{bells, upkeep};
+use crate::poller::{clearing, rung};
 use crate::process::Process;
 use crate::send::{self, SendRight};
 use crate::{link, link_end, polling};
@@ -222,7 +222,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     let hears = |of: usize| {
         bell::note(&link.region, (side, lane), receivers[of]);
         let heard = Hearing::new(&link);
-        bells::hear_link(&mut polling::lock(&ports[of].port().at), &heard);
+        rung::hear_link(&mut polling::lock(&ports[of].port().at), &heard);
         link.incoming.owner(lane)
     };
     says(receivers[1] + 1);
@@ -230,7 +230,7 @@ fn a_ring_for_a_lane_that_leads_elsewhere_is_not_heard() {
     assert_eq!(hears(1), Some(receivers[1]));
     // Its sender has let go of it, and a ring comes late.
     says(lane::NO_RECEIVER);
-    upkeep::leave_lane(&mut polling::lock(&ports[1].port().at), &link, lane).unwrap();
+    clearing::leave_lane(&mut polling::lock(&ports[1].port().at), &link, lane).unwrap();
     assert_eq!((hears(0), hears(1)), (None, None));
     says(receivers[0] + 1);
     assert_eq!(hears(0), Some(receivers[0]));

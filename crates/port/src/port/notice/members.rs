@@ -1,98 +1,75 @@
 //! The notices of ports that share a receiver.
 
-use super::{Notice, Unheard, ask_no_senders};
+use super::ask_no_senders;
+use crate::port::notices::{MembersDue, Notice, Unheard};
 use crate::port::ports;
 use crate::process::Process;
-use crate::rank;
 use core::sync::atomic::Ordering;
-use handfast_sys::sync::Mutex;
-use std::collections::VecDeque;
 
 /// Ports that are looked at in one look.
 const AT_ONCE_MAX: usize = 64;
 
-/// The ports of a receiver that have notices, beside its own, by their numbers: each is there once.
-#[derive(Default)]
-pub(crate) struct MembersDue(Mutex<VecDeque<u32>, rank::MembersDue>);
-
-impl MembersDue {
-    /// The next notice, and the number of its port. Ports that have ended meanwhile are passed over.
-    ///
-    /// # Errors
-    /// As [`Notices::take`], of the first port that has one.
-    #[cold]
-    pub(crate) fn take(
-        &self,
-        process: &Process,
-        has_heard: impl Fn(u32) -> bool,
-    ) -> Result<Option<(Notice, u32)>, Unheard> {
-        let mut unheard = 0;
-        // Some wait for messages of others: each once, and not too many.
-        while unheard < AT_ONCE_MAX {
-            let Some(id) = self.next() else {
-                break;
-            };
-            let Some(port) = ports::by_id(process, id) else {
+/// The next notice, and the number of its port. Ports that have ended meanwhile are passed over.
+///
+/// # Errors
+/// As [`Notices::take`], of the first port that has one.
+#[cold]
+pub(crate) fn take(
+    due: &MembersDue,
+    process: &Process,
+    has_heard: impl Fn(u32) -> bool,
+) -> Result<Option<(Notice, u32)>, Unheard> {
+    let mut unheard = 0;
+    // Some wait for messages of others: each once, and not too many.
+    while unheard < AT_ONCE_MAX {
+        let Some(id) = due.next() else {
+            break;
+        };
+        let Some(port) = ports::by_id(process, id) else {
+            continue;
+        };
+        let taken = port.notices.take(&has_heard);
+        // Acquire: pairs with the Release of a thread that drops it, and then revokes its rights.
+        if port.is_closing.load(Ordering::Acquire) {
+            continue;
+        }
+        if let (Ok(Some(Notice::NoSenders)), Some(once)) = (&taken, &port.once) {
+            // In a message of its last holder, perhaps.
+            if !port.notices.end() {
+                ask_no_senders(&port);
                 continue;
-            };
-            let taken = port.notices.take(&has_heard);
-            // Acquire: pairs with the Release of a thread that drops it, and then revokes its rights.
-            if port.is_closing.load(Ordering::Acquire) {
+            }
+            ports::remove_member(&port);
+            if once.is_used() {
                 continue;
             }
-            if let (Ok(Some(Notice::NoSenders)), Some(once)) = (&taken, &port.once) {
-                // In a message of its last holder, perhaps.
-                if !port.notices.end() {
-                    ask_no_senders(&port);
-                    continue;
-                }
-                ports::remove_member(&port);
-                if once.is_used() {
-                    continue;
-                }
-                return Ok(Some((Notice::SendOnceUnused(once.badge), id)));
-            }
-            match taken {
-                Ok(None) => continue,
-                // There may be more.
-                Ok(_) | Err(Unheard) => self.add(id),
-            }
-            if let Ok(Some(notice)) = taken {
-                return Ok(Some((notice, id)));
-            }
-            unheard += 1;
+            return Ok(Some((Notice::SendOnceUnused(once.badge), id)));
         }
-        match unheard {
-            0 => Ok(None),
-            _ => Err(Unheard),
+        match taken {
+            Ok(None) => continue,
+            // There may be more.
+            Ok(_) | Err(Unheard) => due.add(id),
         }
-    }
-
-    fn next(&self) -> Option<u32> {
-        let mut due = self.0.lock();
-        let next = due.pop_front();
-        if due.is_empty() {
-            *due = VecDeque::new();
+        if let Ok(Some(notice)) = taken {
+            return Ok(Some((notice, id)));
         }
-        next
+        unheard += 1;
     }
+    match unheard {
+        0 => Ok(None),
+        _ => Err(Unheard),
+    }
+}
 
-    /// This port has notices.
-    pub(super) fn add(&self, id: u32) {
-        self.0.lock().push_back(id);
-    }
-
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// Whether there may be one that can be told now.
-    pub(crate) fn has_any(&self, process: &Process, has_heard: impl Fn(u32) -> bool) -> bool {
-        let first: Vec<_> = self.0.lock().iter().take(AT_ONCE_MAX).copied().collect();
-        first.iter().any(|id| {
-            let port = ports::by_id(process, *id);
-            port.is_none_or(|port| port.notices.has_any(&has_heard))
-        })
-    }
+/// Whether there may be one that can be told now.
+pub(crate) fn has_any(
+    due: &MembersDue,
+    process: &Process,
+    has_heard: impl Fn(u32) -> bool,
+) -> bool {
+    let first: Vec<_> = due.first(AT_ONCE_MAX);
+    first.iter().any(|id| {
+        let port = ports::by_id(process, *id);
+        port.is_none_or(|port| port.notices.has_any(&has_heard))
+    })
 }

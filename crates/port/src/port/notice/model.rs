@@ -5,7 +5,7 @@
 //! The steps are taken from `link_end::end_link`, `rights_ended`, `ask_no_senders`, `clearing::has_heard` and `Notices::take`,
 //! written out with loom's atomics. The messages are a relaxed word each.
 
-use super::{HAD, ONE};
+use crate::port::notices::{HAD, ONE};
 use core::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 use handfast_region::model::must_panic;
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};

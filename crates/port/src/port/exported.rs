@@ -1,8 +1,8 @@
 //! Rights to a port that come to the tables of links, and end with them.
 
-use super::{rights_ended, watched_ended};
 use crate::link::{Link, in_force};
 use crate::port::Port;
+use crate::port::notice::{rights_ended, watched_ended};
 use crate::port::own::OwnRight;
 use handfast_proto::rights::{Exports, Handle, Refused, Target};
 use std::sync::Arc;
