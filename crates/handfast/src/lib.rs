@@ -1,8 +1,8 @@
-//! Calls between protected parts of a program: processes, and domains of one process.
+//! Local IPC over shared memory, between processes and between protection domains of one process.
 //!
 //! A program [`bind`]s a port by name; others [`connect`] to it and [`call`](SendRight::call).
-//! Messages go through shared memory without a system call while both sides are busy; a side that has
-//! nothing to do sleeps; and neither side trusts a byte the other can write.
+//! Messages go through shared memory without a system call while both sides are busy. A side that has
+//! nothing to do sleeps. Neither side trusts a byte that the other can write.
 //!
 //! ```
 //! // Somewhere: a server.
@@ -52,8 +52,8 @@
 //!   served is not known then. Messages it had sent are received all the same. Messages it had not received are lost.
 //! * Everything a peer writes is checked: a peer that breaks a rule loses its link ([`error::PeerFault`]), and nobody else does.
 //!   No peer makes this library panic.
-//! * The first use in a process measures the machine (about 5 ms) and starts a thread, the keeper, which sleeps while nobody
-//!   comes, goes or waits for long.
+//! * The first use in a process measures the machine (about 5 ms) and starts the control thread, which sleeps while no peer
+//!   connects or ends and nobody waits for long.
 //! * What becomes of names and links is told to `tracing`; nothing of a message is.
 //! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.
 //!
