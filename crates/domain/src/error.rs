@@ -12,13 +12,13 @@ pub enum Fault {
     #[error("it panicked")]
     Panic,
     /// It touched memory that is not there, or may not be touched that way.
-    #[error("it touched {address:#x}, which it may not")]
+    #[error("it accessed {address:#x}, which it may not")]
     Access {
         /// Where; zero when the processor does not say.
         address: u64,
     },
     /// It touched memory of another domain.
-    #[error("it touched {address:#x}, which is another domain's")]
+    #[error("it accessed {address:#x}, which belongs to another domain")]
     Key {
         /// Where.
         address: u64,
@@ -27,19 +27,19 @@ pub enum Fault {
     #[error("its stack of {} KiB overflowed", STACK_BYTES / 1024)]
     StackOverflow,
     /// It divided by zero, or the like (`SIGFPE`).
-    #[error("it divided by zero or the like (SIGFPE)")]
+    #[error("arithmetic error, as a division by zero (SIGFPE)")]
     Arithmetic,
     /// It ran an instruction that the processor does not know or allow (`SIGILL`), `abort` of Rust's core included.
     #[error("it ran an illegal instruction (SIGILL)")]
     Illegal,
     /// Memory that could not be had from its file (`SIGBUS`).
-    #[error("memory of a file was not there (SIGBUS)")]
+    #[error("bus error (SIGBUS), as in a mapped file that has become shorter")]
     Bus,
     /// It ran past the deadline of the call, or of one that this call is nested in.
     #[error("it ran past the deadline of the call")]
     Deadline,
     /// The process that it runs in has ended: it was killed, or exited ([`Isolation::Process`](crate::Isolation::Process)).
-    #[error("the process that it runs in has ended")]
+    #[error("its process has ended")]
     Ended,
 }
 
@@ -54,25 +54,31 @@ pub enum CallError {
         entry: u16,
     },
     /// More bytes than a call carries ([`BYTES_MAX`]).
-    #[error("{len_bytes} bytes are more than a call carries ({BYTES_MAX}); make several calls")]
+    #[error(
+        "the arguments are {len_bytes} bytes long and the limit is {BYTES_MAX}; make several calls"
+    )]
     TooLong {
         /// How many.
         len_bytes: usize,
     },
     /// The reply has more bytes than the caller has room for; none were copied. The call has been done.
     #[error(
-        "the reply has {len_bytes} bytes, more than there is room for; the call has been done: give a \
-         longer buffer"
+        "the reply is {len_bytes} bytes long and does not fit the buffer; the call was made: give a longer \
+         buffer next time"
     )]
     ReplyTooLong {
         /// How many.
         len_bytes: usize,
     },
     /// The caller's buffers could not be read or written, or lie in the domain's own memory.
-    #[error("the buffers of the call cannot be read or written, or lie in the domain's memory")]
+    #[error(
+        "a buffer of the call cannot be read or written, or lies in the domain's memory; pass buffers of the caller's own memory"
+    )]
     Buffer,
     /// All stacks of the domain's group are in use, and none was given back within a second.
-    #[error("all {limit} stacks of the domain's group are in use; make fewer calls at a time")]
+    #[error(
+        "all {limit} stacks of the domain's group have been in use for a second; make fewer calls at a time"
+    )]
     Stacks {
         /// How many there are.
         limit: u32,
@@ -81,13 +87,13 @@ pub enum CallError {
     #[error("this thread is in {DEPTH_MAX} nested calls, which is the limit; nest fewer")]
     TooDeep,
     /// The domain went wrong in this call.
-    #[error("the domain went wrong in this call: {0}")]
+    #[error("the domain faulted in this call: {0}")]
     Fault(Fault),
     /// The domain went wrong before, and its policy is to stay dead.
-    #[error("the domain went wrong before; load it again")]
+    #[error("the domain faulted before, and its policy is to stay dead; load it again")]
     Dead,
     /// The domain went wrong, and is made anew once the calls that are in it have ended.
-    #[error("the domain went wrong and is made anew once the calls in it have ended; try again")]
+    #[error("the domain faulted and is reset once the other calls in it have ended; try again")]
     Resetting,
     /// The handle was made before `fork` and is used in the child.
     #[error(
@@ -97,17 +103,23 @@ pub enum CallError {
     /// The process that it ran in has ended, and no other could be started for this call, which has not been made. The next
     /// one tries again ([`Isolation::Process`](crate::Isolation::Process)).
     #[error(
-        "the domain's process has ended, and another could not be started: {0}; see to that and call again"
+        "the domain's process has ended, and another could not be started: {0}; correct that and call again"
     )]
     NotStarted(NotStarted),
     /// A signal handler on the alternate stack made the call: a signal in the domain would take that stack again.
-    #[error("a signal handler on the alternate stack cannot call a domain; call it elsewhere")]
+    #[error(
+        "a signal handler on the alternate stack cannot call a domain; call it outside the handler"
+    )]
     SignalStack,
     /// A domain made the call on a stack that is not its own.
-    #[error("a domain can call another only on the stack on which it was called itself")]
+    #[error(
+        "a domain can call another one only on the stack that the gate gave it; do not switch stacks in a domain"
+    )]
     ForeignStack,
     /// This thread has no alternate stack for signals, and got none.
-    #[error("this thread has no alternate stack for signals: {0}")]
+    #[error(
+        "this thread has no alternate stack for signals and could not get one: {0}; free memory or call from another thread"
+    )]
     NoSignalStack(Errno),
     /// A deadline was asked for, and none can be kept. The call has not been made.
     #[error("calls into this domain cannot end at a deadline: {0}; call without one")]
@@ -139,7 +151,7 @@ pub enum NotStarted {
 #[non_exhaustive]
 pub enum NoDeadline {
     /// The domain is unprotected: its functions are part of the caller.
-    #[error("the domain is not kept apart by memory keys or a process")]
+    #[error("the domain is unprotected, neither behind a memory key nor in a process")]
     Unprotected,
     /// The process is confined, and handles no signals.
     #[error("the process is confined and handles no signals")]
@@ -164,7 +176,7 @@ impl From<LoadError> for NotStarted {
             LoadError::Child { what } => Self::Child { what },
             // Checks that a domain that was loaded once has passed.
             _ => Self::Child {
-                what: "this program has no way to processes any more",
+                what: "this program cannot run domains as processes any more",
             },
         }
     }
@@ -182,9 +194,7 @@ pub enum LoadError {
     )]
     NoKeys,
     /// The process is confined, and loads no domains any more.
-    #[error(
-        "the process is confined (confine::confine) and loads no domains any more; load all before"
-    )]
+    #[error("a confined process (confine::confine) loads no domains; load all of them before")]
     Confined,
     /// All keys are taken: a domain needs one, a group of several one more.
     #[error(
@@ -196,7 +206,9 @@ pub enum LoadError {
         limit: u32,
     },
     /// The group and the domain are of different kinds, one protected and one not.
-    #[error("a protected domain needs a protected group, another one another")]
+    #[error(
+        "a protected domain needs a protected group, and an unprotected domain an unprotected one; choose another group"
+    )]
     OtherGroup,
     /// The group has as many domains as it can have.
     #[error("the group has {limit} domains, which is the limit; make another group")]
@@ -206,15 +218,15 @@ pub enum LoadError {
     },
     /// The table has more entries than can be numbered, or than fit into the domain's memory.
     #[error(
-        "{entries} entries are too many for the domain's numbers or memory; make several domains, or the \
-         heap longer (DomainOptions::heap_bytes)"
+        "the table's {entries} entries exceed the entry numbers or the domain's memory; make several domains, \
+         or a longer heap (DomainOptions::heap_bytes)"
     )]
     TooManyEntries {
         /// How many it has.
         entries: usize,
     },
     /// The domain went wrong while it made its value.
-    #[error("the domain went wrong as it made its value: {0}")]
+    #[error("the domain faulted while it made its value: {0}")]
     Init(Fault),
     /// A system call failed.
     #[error("{call} failed: {errno}")]
@@ -237,7 +249,7 @@ pub enum LoadError {
     )]
     Library,
     /// The child process did not come to serve the domain.
-    #[error("the child process for the domain did not come to serve it: {what}")]
+    #[error("the child process of the domain did not start serving: {what}")]
     Child {
         /// Why.
         what: &'static str,

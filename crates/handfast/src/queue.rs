@@ -57,14 +57,16 @@ struct Member(Arc<Membership>);
 pub enum QueueError {
     /// The kind cannot have this capacity: it is zero, over the limit, or not a power of two although the kind
     /// needs one.
-    #[error("a queue of this kind holds from 1 to {limit} messages (a ring: a power of two)")]
+    #[error(
+        "the capacity of a queue of this kind is 1 to {limit} messages (of a ring: a power of two); choose one in that range"
+    )]
     Capacity {
         /// Most messages.
         limit: u32,
     },
     /// The descriptors do not belong to a queue of this kind and capacity.
     #[error(
-        "these descriptors are not those of a queue of this kind and capacity; pass what its creator used"
+        "the descriptors are not those of a queue of this kind and capacity; pass the kind and capacity that its creator used"
     )]
     Other,
     /// The limit of processes that have it open is reached.
@@ -98,7 +100,7 @@ pub enum QueueError {
 #[non_exhaustive]
 pub enum PushError {
     /// Every place is taken.
-    #[error("the queue is full")]
+    #[error("the queue is full; try again once messages have been taken")]
     Full,
     /// A member wrote what no honest member writes; the queue is of no use any more.
     #[error(transparent)]
@@ -113,7 +115,7 @@ pub enum PushError {
 #[non_exhaustive]
 pub enum PopError {
     /// Nothing is queued.
-    #[error("the queue is empty")]
+    #[error("the queue is empty; try again later")]
     Empty,
     /// A member wrote what no honest member writes; the queue is of no use any more.
     #[error(transparent)]

@@ -211,7 +211,7 @@ fn garbage() -> Vec<(&'static str, Answer, &'static str)> {
         (
             "malformed",
             (refusal(Status::Malformed, 0).to_bytes().to_vec(), vec![]),
-            "did not understand us",
+            "could not read this program's hello",
         ),
     ]
 }

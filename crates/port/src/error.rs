@@ -41,7 +41,7 @@ pub enum Gone {
 /// A peer wrote what no honest peer writes; its link is finished, others are not touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the peer broke a rule of the shared memory (offset {offset}): {}; its link has been cut: see which program that is",
+    "the peer broke a rule of the shared memory (offset {offset}): {}; its link has been cut; see which program the peer is",
     .rule.text()
 )]
 pub struct PeerFault {
@@ -106,14 +106,14 @@ pub enum Misuse {
     Forked,
     /// The message is one-way, or has been answered: there is no reply right to use.
     #[error(
-        "the message is one-way or has been answered, so there is nobody to reply to; send a message instead"
+        "the message is one-way, or was answered already; check Request::is_call, and send a message instead"
     )]
     NotACall,
     /// A waker or a subscriber of `tracing` waits, in the library's control thread, for something that only that thread
     /// can bring about.
     #[error(
-        "a waker or a tracing subscriber that runs in handfast's control thread must not wait: have the \
-         task or another thread do that"
+        "a waker or a tracing subscriber that runs in handfast's control thread must not wait; have the \
+         task or another thread do so"
     )]
     ControlThread,
     /// The node of the handle was shut down ([`Node::shutdown`](crate::Node::shutdown)).

@@ -73,7 +73,7 @@ impl ReplyRight {
             return Err(end);
         }
         let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {
-            what: "return slots of the link; take the answers that are there",
+            what: "return slots of the link; take the answers that have come",
             limit: REPLIES.into(),
         }))?;
         let part = Part::Reply {

@@ -102,16 +102,18 @@ impl Rule {
             Self::MessageLength => "a message's length is within the limit of the place it names",
             Self::ArenaBounds => "an arena reference lies inside the lane's arena",
             Self::Untouched => {
-                "a connector has touched what it has an acceptor of another user read or write"
+                "a connector touches a page before an acceptor of another user reads or writes it"
             }
             Self::ReplySlot => "a call names a reply slot of the link",
             Self::LaneReceiver => "a lane leads to one receiver until both sides have let go of it",
             Self::ReplyKind => "a reply slot carries a reply",
             Self::Part => "a part of a message is of a known kind and complete",
-            Self::RightHandle => "a right names what was given, for the port it was given for",
+            Self::RightHandle => {
+                "a right names a handle that was given, and the port that the handle was given for"
+            }
             Self::RightCount => "a right is given back at most as often as it was given",
-            Self::Path => "what is said about return paths follows their protocol",
-            Self::Introduction => "what is said about introductions follows their protocol",
+            Self::Path => "control messages about return paths follow their protocol",
+            Self::Introduction => "control messages about introductions follow their protocol",
             Self::Spread => {
                 "a port's receivers, one for each CPU, are named whole, each once, for ever"
             }
@@ -123,18 +125,18 @@ impl Rule {
                  once sent"
             }
             Self::Memory => {
-                "memory in a message is a whole memory file, sealed, of the length that is said"
+                "memory in a message is a whole, sealed memory file of the length that the message names"
             }
             Self::Arena => {
-                "an arena is a whole memory file that only its owner can write, of the length that is \
-                 said, under a free number"
+                "an arena is a whole memory file that only its owner can write, of the length that its \
+                 message names, under a free number"
             }
             Self::Loan => {
                 "a loan names an arena that came before, bytes within a block, and comes once"
             }
             Self::LoanReturn => "a loan is given back after it was made, with its own generation",
             Self::Unread => {
-                "control messages are read: those that wait are within what one user may leave unread"
+                "a user's processes leave no more control messages unread than the limit for one user"
             }
             Self::ControlDescriptor => {
                 "a control message brings the descriptors that belong to its kind, and they are closed \
@@ -144,7 +146,7 @@ impl Rule {
             Self::QueueLock => "a lock word of a two-lock queue is free or names a member",
             Self::QueueNode => "an index in a two-lock queue names one of its nodes",
             Self::QueueChain => "the nodes of a two-lock queue form two chains without loops",
-            Self::RingFormat => "a ring has the format, slots and members its members were told",
+            Self::RingFormat => "a ring has the format, slots and members that its creator told",
             Self::RingState => {
                 "a ring slot's state names a member exactly when it is claimed, and a turn that exists"
             }

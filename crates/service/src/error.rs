@@ -35,8 +35,8 @@ pub enum CallError {
     /// The server's reply is not what the method returns. The method was called or was not: the
     /// server is not made from this trait.
     #[error(
-        "the reply to {method} is not what that method returns: {why}; the server is not made from this \
-         client's trait, or from types with other fields"
+        "the reply to {method} is not a result of that method: {why}; build client and server from one \
+         trait and the same types"
     )]
     Reply {
         /// The method.
@@ -60,10 +60,12 @@ pub enum Refusal {
         serves: u64,
     },
     /// The service has no method of this number.
-    #[error("the service has no method of this number")]
+    #[error("the service has no method of this number; build client and server from one trait")]
     Method,
     /// The request was a call of a one-way method, or one-way where the method has a result.
-    #[error("one-way methods are sent, all others called; build client and server from one trait")]
+    #[error(
+        "a one-way method was called, or another method was sent one-way; build client and server from one trait"
+    )]
     Form,
     /// The arguments do not fit the method.
     #[error(
@@ -81,10 +83,10 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum Malformed {
     /// A value ends early, is no value of its type, or nests too deep.
-    #[error("a value ends early, is none of its type, or nests too deep")]
+    #[error("a value ends early, is not of its type, or nests too deep")]
     Value,
     /// Bytes are left over.
-    #[error("bytes are left over")]
+    #[error("bytes are left over after the last value")]
     Left,
     /// The rights are not as many as they should be, or one is of another kind.
     #[error("the rights are too many, too few, or of another kind")]
@@ -104,7 +106,7 @@ pub enum Unencodable {
     /// A type's `Serialize` failed, or wants what the format does not have, as sequences of unknown
     /// length.
     #[error(
-        "a value's Serialize failed or wants what the format does not have, as sequences of unknown length"
+        "a value's Serialize failed, or needs a form that the format lacks, as a sequence of unknown length"
     )]
     Value,
 }

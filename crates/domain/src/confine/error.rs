@@ -8,13 +8,15 @@ use std::path::PathBuf;
 #[non_exhaustive]
 pub enum ConfineError {
     /// The processor or the kernel lacks something.
-    #[error("this machine cannot confine a process: {what}; use a process of its own")]
+    #[error(
+        "this machine cannot confine a process: {what}; run untrusted code in a process of its own instead"
+    )]
     Unsupported {
         /// What.
         what: &'static str,
     },
     /// The process is confined already, or was left half confined.
-    #[error("the process is confined already, or half confined")]
+    #[error("the process is confined already, or half confined; confine a process once")]
     Already,
     /// No protected domain is loaded, and none can be later.
     #[error(
@@ -23,7 +25,7 @@ pub enum ConfineError {
     NoDomains,
     /// The process has other threads, whose signals and restartable sequences cannot be seen to from here.
     #[error(
-        "the process has {count} threads, and must have one; confine it before it starts others"
+        "the process has {count} threads, and must have exactly one; confine it before it starts others"
     )]
     Threads {
         /// How many threads it has.
@@ -67,8 +69,9 @@ pub enum ConfineError {
     },
     /// Code that could give itself a domain's rights.
     #[error(
-        "code at {at:#x} ({}, offset {offset:#x}) has the bytes of {instruction}, and would let anybody \
-         into domains; do without it, build it differently, or have it overwritten (ConfineOptions::overwrite)",
+        "code at {at:#x} ({}, offset {offset:#x}) has the bytes of {instruction}, which would give any \
+         caller a domain's rights; leave that code out, build it differently, or have it overwritten \
+         (ConfineOptions::overwrite)",
         if .file.is_empty() { "no file" } else { .file }
     )]
     Stray {
@@ -83,7 +86,7 @@ pub enum ConfineError {
     },
     /// More pieces of memory than a filter can look at.
     #[error(
-        "{count} pieces of memory are to be guarded, more than {limit}; load fewer domains or libraries"
+        "{count} pieces of memory must be guarded, and the limit is {limit}; load fewer domains or libraries"
     )]
     Ranges {
         /// How many there are.
@@ -109,7 +112,7 @@ pub enum ConfineError {
     },
     /// A step failed after others had taken hold: the process looks confined and is not. It must end.
     #[error(
-        "{step} failed ({errno}) after other steps had taken hold: the process is half confined and must end"
+        "{step} failed ({errno}) after other steps had taken effect: the process is half confined and must end"
     )]
     Half {
         /// The step.

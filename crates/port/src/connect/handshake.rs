@@ -162,7 +162,7 @@ fn seal_region(
     // goes on.
     let own = region_fd.charged_beside(own).ok_or_else(|| {
         Resource::Exhausted(Exhausted {
-            what: "descriptors that servers of one user hold up here; connect again later",
+            what: "descriptors in handshakes with servers of one user; connect again later",
             limit: region_fd.users().limit(Quota::Descriptors),
         })
     })?;
@@ -284,7 +284,10 @@ fn read((name, path): (&str, &Path), bytes: &[u8]) -> Result<Welcome, ConnectErr
                    clients, or raise its RLIMIT_NOFILE or quotas",
             limit: welcome.limit.into(),
         })),
-        Status::Malformed => Err(failed(name, "the server did not understand us")),
+        Status::Malformed => Err(failed(
+            name,
+            "the server could not read this program's hello",
+        )),
     }
 }
 

@@ -94,14 +94,14 @@ pub enum ConnectError {
         path: PathBuf,
     },
     /// The server of the name has ended and left its socket file.
-    #[error("the server of {name:?} has ended (its socket is left behind); start it again")]
+    #[error("the server of {name:?} has ended and left its socket behind; start it again")]
     ServerDead {
         /// The name.
         name: String,
     },
     /// No permission to connect.
     #[error(
-        "no permission to connect to {}; its server's user has to allow writing to it, and going into its \
+        "no permission to connect to {}; the user of the server must allow writing to that socket, and searching its \
          directory",
         .path.display()
     )]
@@ -228,7 +228,7 @@ fn foreign(path: &Path, found: Found) -> String {
         Found::Socket => "a socket of another kind, which handfast did not make",
     };
     format!(
-        "{} is {what}, and the port's socket would be there; move it away, or choose another name or HANDFAST_DIR",
+        "{} is {what}, where the port's socket would be; move it away, or choose another name or HANDFAST_DIR",
         path.display()
     )
 }

@@ -6,78 +6,80 @@
 #[non_exhaustive]
 pub enum DomainError {
     /// It panicked in this call.
-    #[error("the domain behind the port went wrong in this call: it panicked")]
+    #[error("the domain behind the port faulted in this call: it panicked")]
     Panic,
     /// It touched memory that is not there, or may not be touched that way.
     #[error(
-        "the domain behind the port went wrong in this call: it touched memory that it may not"
+        "the domain behind the port faulted in this call: it accessed an address that it may not"
     )]
     Access,
     /// It touched memory of another domain.
     #[error(
-        "the domain behind the port went wrong in this call: it touched memory of another domain"
+        "the domain behind the port faulted in this call: it accessed memory of another domain"
     )]
     Key,
     /// Its stack was full.
-    #[error("the domain behind the port went wrong in this call: its stack overflowed")]
+    #[error("the domain behind the port faulted in this call: its stack overflowed")]
     StackOverflow,
     /// It divided by zero, or the like.
     #[error(
-        "the domain behind the port went wrong in this call: it divided by zero or the like (SIGFPE)"
+        "the domain behind the port faulted in this call: arithmetic error, as a division by zero (SIGFPE)"
     )]
     Arithmetic,
     /// It ran an instruction that the processor does not know or allow.
     #[error(
-        "the domain behind the port went wrong in this call: it ran an illegal instruction (SIGILL)"
+        "the domain behind the port faulted in this call: it ran an illegal instruction (SIGILL)"
     )]
     Illegal,
     /// Memory of a file was not there.
     #[error(
-        "the domain behind the port went wrong in this call: memory of a file was not there (SIGBUS)"
+        "the domain behind the port faulted in this call: bus error (SIGBUS), as in a mapped file that has become shorter"
     )]
     Bus,
     /// It went wrong before, and its policy is to stay dead.
-    #[error("the domain behind the port went wrong before and stays dead; load it again")]
+    #[error(
+        "the domain behind the port faulted before, and its policy is to stay dead; load it again"
+    )]
     Dead,
     /// It went wrong, and is rebuilt once the calls that are in it have ended.
     #[error(
-        "the domain behind the port went wrong and is made anew once the calls in it have ended; try again"
+        "the domain behind the port faulted and is reset once the other calls in it have ended; try again"
     )]
     Resetting,
     /// All stacks of its group are in use.
-    #[error("all stacks of the domain's group are in use; make fewer calls at a time")]
+    #[error(
+        "all stacks of the domain's group have been in use for a second; make fewer calls at a time"
+    )]
     Stacks,
     /// Too many calls are nested in the caller's thread.
-    #[error("this thread is in too many calls of domains that call domains; nest fewer")]
+    #[error("too many calls between domains are nested in this thread; nest fewer")]
     TooDeep,
     /// It has no such function.
-    #[error("the domain has no such function; serve the port by one it has")]
+    #[error("the domain has no function of that number; serve the port by one that the domain has")]
     NoEntry,
     /// The thread cannot cross into a domain: it is in a signal handler, or has no stack for one.
     #[error(
-        "this thread cannot call a domain: it is in a signal handler on the alternate stack, or has no \
-         such stack; call elsewhere"
+        "this thread cannot call a domain: it runs a signal handler on the alternate stack, or has no \
+         alternate stack; call from another thread, or outside the handler"
     )]
     Thread,
     /// It ran past the deadline of this call ([`SendRight::call_timeout`](crate::SendRight::call_timeout)), or past the limit of its port, and was ended.
-    #[error("the domain behind the port went wrong in this call: it ran past the deadline")]
+    #[error("the domain behind the port faulted in this call: it ran past the call's deadline")]
     Deadline,
     /// The call has a deadline, and the domain's functions cannot be ended: its process is confined, it is
     /// unprotected, or there is no timer. The function has not been called.
     #[error(
-        "the domain behind the port cannot be ended at a deadline (it is unprotected, its process is \
-         confined, or there is no timer for the thread); call without one"
+        "calls into the domain behind the port cannot have a deadline (the domain is unprotected, its \
+         process is confined, or there is no timer for the thread); call without one"
     )]
     NoDeadline,
     /// The domain's process has ended: it was killed, or exited.
-    #[error(
-        "the domain behind the port went wrong in this call: the process that it runs in has ended"
-    )]
+    #[error("the domain behind the port faulted in this call: its process has ended")]
     Ended,
     /// The domain's process has ended, and no other could be started; the next call tries again.
     #[error(
         "the process of the domain behind the port has ended, and its server could not start another (out \
-         of descriptors, memory or processes?); see to that and call again"
+         of descriptors, memory or processes?); free some and call again"
     )]
     NotStarted,
 }

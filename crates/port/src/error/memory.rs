@@ -7,7 +7,7 @@ use super::{Exhausted, Misuse, Os};
 #[non_exhaustive]
 pub enum MemoryError {
     /// The memory would have no bytes.
-    #[error("memory has one byte at least; send a message without it instead")]
+    #[error("memory of zero bytes cannot be made; send a message without it instead")]
     Empty,
     /// The descriptor is not one of a whole memory file that is sealed against every change.
     #[error(
@@ -17,8 +17,8 @@ pub enum MemoryError {
     NotSealed,
     /// It was used while it was sealed: a child that was forked meanwhile has it mapped, or the kernel uses a page of it.
     #[error(
-        "a child forked meanwhile has the memory mapped, or the kernel uses a page of it, and it cannot \
-         be sealed; make it anew"
+        "the memory cannot be sealed: a child forked meanwhile has it mapped, or the kernel uses a page of \
+         it; create it again"
     )]
     InUse,
     /// Descriptors or memory ran out.
@@ -49,8 +49,8 @@ pub enum LoanError {
     },
     /// All blocks of the arena are in use: lent, or taken and not yet sent.
     #[error(
-        "all {blocks} blocks of the arena are in use; have some dropped where they are lent to, or make \
-         an arena of more"
+        "all {blocks} blocks of the arena are in use; have borrowers drop their loans, or make an arena of \
+         more blocks"
     )]
     Lent {
         /// How many.
@@ -67,8 +67,8 @@ pub enum LoanError {
     /// The link with the lender has ended, and the lender, which lives, has taken the block back: the bytes may
     /// have changed.
     #[error(
-        "the link with the lender has ended and the lender has taken the bytes back; have it keep its \
-         right as long as it lends"
+        "the link with the lender has ended and the lender has taken the block back; have the lender keep \
+         its right to this process as long as it lends"
     )]
     Gone,
     /// A mistake of the caller.

@@ -16,7 +16,7 @@ pub enum SendError {
     },
     /// The reply is longer than the buffer it was to be copied into. The call was served.
     #[error(
-        "the reply is {len_bytes} bytes long and the buffer has {room_bytes}; give a longer one"
+        "the reply is {len_bytes} bytes long and the buffer has {room_bytes}; call again with a longer buffer"
     )]
     ReplyTooLong {
         /// Its length.
@@ -28,20 +28,23 @@ pub enum SendError {
     /// reply slots of this thread's lane. Waiting helps if another thread takes the replies; a thread that
     /// keeps 16 calls itself has to take one first.
     #[error(
-        "the queue is full, or 16 calls of this thread are under way or their replies not taken; take \
-         those replies, or wait for room and try again"
+        "the queue to the port is full, or this thread has 16 calls to it without a reply taken, the limit; \
+         take those replies, or try again later"
     )]
     Full,
     /// The deadline passed. A call may have been served, and a late reply is dropped; a one-way message was not sent.
     #[error(
-        "the deadline passed; see whether the server is stopped or overloaded, or allow more time"
+        "the deadline passed before the peer answered or made room; see whether the server is stopped or \
+         overloaded, or allow more time"
     )]
     TimedOut,
     /// Cancelled: the original caller gave up ([`Request::call_through`](crate::Request::call_through)).
-    #[error("the caller on whose behalf this was called has given up; drop its request")]
+    #[error("cancelled: the original caller gave up; drop its request")]
     Cancelled,
     /// The process shows this only to processes of its own user, and of root.
-    #[error("the peer shows its counters to processes of its own user and of root only")]
+    #[error(
+        "counters of a link are shown only to processes of the peer's own user, and of root; read them as that user"
+    )]
     NotShown,
     /// The peer is gone. A call in flight may or may not have been served.
     #[error("{}", how_gone(*.0))]
@@ -100,10 +103,12 @@ pub enum ReplyError {
         len_bytes: usize,
     },
     /// The caller's process is gone.
-    #[error("the caller's process is gone and reads no reply; go on with the next request")]
+    #[error(
+        "the caller's process has ended, so the reply has no reader; go on with the next request"
+    )]
     Gone,
     /// The message was one-way: no caller waits for a reply.
-    #[error("the message was one-way and takes no reply; ask Request::is_call before")]
+    #[error("the message was one-way and takes no reply; check Request::is_call before replying")]
     NotACall,
     /// The reply's rights cannot be sent. The call ends as [`Gone::Reply`].
     #[error(transparent)]
@@ -115,22 +120,24 @@ pub enum ReplyError {
 
 fn too_long(len_bytes: usize) -> String {
     format!(
-        "the message is {len_bytes} bytes long and the limit is {LONG_BYTES_MAX}, and {MESSAGE_BYTES_MAX} between processes of two users and for \
+        "the message is {len_bytes} bytes long and the limit is {LONG_BYTES_MAX}, or {MESSAGE_BYTES_MAX} between processes of two users and for \
          domains; split it, or send it as memory"
     )
 }
 
 const fn how_gone(gone: Gone) -> &'static str {
     match gone {
-        Gone::Process => "the peer's process is gone; connect again when there is another",
+        Gone::Process => {
+            "the peer's process has ended or closed the link; connect again once another serves the port"
+        }
         Gone::Port => {
-            "the port is gone: its receiver was dropped; connect again when there is another"
+            "the port is gone: its receive right was dropped; connect again once another serves it"
         }
         Gone::Right => {
-            "the right was revoked by the port's receiver, or is one more than this process may have there; drop it"
+            "the right was revoked by the port's receiver, or exceeds the number of rights that this process may hold there; drop it"
         }
         Gone::Reply => {
-            "the server dropped the call without a reply; see there whether it panicked, or could not send its reply"
+            "the server dropped the call without a reply; see whether the server panicked, or failed to send its reply"
         }
     }
 }

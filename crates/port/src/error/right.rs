@@ -10,8 +10,8 @@ pub enum RightError {
     /// A message has more rights than it can carry: four, and fewer where ports with names move in it
     /// ([`Right::Receive`](crate::Right::Receive)).
     #[error(
-        "the message has {count} rights and the limit is {PARTS_MAX}, or fewer where ports with names \
-         move; send several messages"
+        "the message has {count} rights and the limit is {PARTS_MAX}, or fewer where one is a receive \
+         right to a port with a name; send several messages"
     )]
     TooMany {
         /// How many.
@@ -20,48 +20,54 @@ pub enum RightError {
     /// The right is to a port of a third process, and there is no port or thread left for the vine.
     #[error(
         "a right to a port of a third process cannot be passed on: this process has no port or thread \
-         left for that; have the receiver connect to the port by its name"
+         left to forward its messages; have the recipient connect to that port by name"
     )]
     Third,
     /// The peer has as many rights as it may have of this process ([`Quotas::rights`](crate::Quotas::rights)).
-    #[error("the peer has {limit} rights to ports of this process, the limit; have it drop some")]
+    #[error(
+        "the peer holds {limit} rights to ports of this process, the limit; have the peer drop some, or raise the quota (set_quotas)"
+    )]
     Exhausted {
         /// How many.
         limit: u32,
     },
     /// The right is to a port that has ended, or was revoked.
-    #[error("the right is to a port that is no more, or was revoked; drop it")]
+    #[error("the right was revoked, or its port has ended; drop it")]
     Dead,
     /// The right came from a third process and is to be sent to the process of its port, which has not yet
     /// identified it: that process has not received at the port for 100 ms.
     #[error(
-        "the peer has not received at the right's port since the right was got from a third process; send \
-         it later"
+        "the peer has not received at the right's port since a third process gave this process the right; \
+         have the peer receive there, and send the right later"
     )]
     Unsettled,
     /// The right goes through another process, which does not support permissions.
     #[error(
-        "the right goes through another process, for now at least, where none can be taken away; have its \
-         giver do so"
+        "permissions cannot be taken from an indirect right, one whose messages pass through another \
+         process; have that process attenuate it"
     )]
     Indirect,
     /// The peer's process is gone.
-    #[error("the peer's process is gone; give the right to another")]
+    #[error("the peer's process has ended; the right was not sent")]
     Gone,
     /// The call that the reply right is to answer came from a process that is gone, or has been
     /// answered.
-    #[error("the reply right has nobody to answer any more: its caller is gone; drop it")]
+    #[error(
+        "the call of the reply right was answered, or its caller has ended; drop the reply right"
+    )]
     Answered,
     /// The limit of reply rights that answer to this process is reached at the peer.
-    #[error("the peer holds {limit} reply rights of this process, the limit; have it answer some")]
+    #[error(
+        "the peer holds {limit} reply rights of this process, the limit; have the peer answer some calls"
+    )]
     Returns {
         /// How many.
         limit: u32,
     },
     /// The limit of descriptors that wait in the peer's process for their messages to be received is reached.
     #[error(
-        "{limit} descriptors, the limit, wait at the peer for their messages to be received; send more \
-         once it has received some"
+        "{limit} descriptors, the limit, are in messages that the peer has not received; send more once the \
+         peer has received some"
     )]
     Unclaimed {
         /// How many.
@@ -70,20 +76,20 @@ pub enum RightError {
     /// The peer's process does not read its control socket, which is full. Only replies return this: others
     /// wait, as for a full queue.
     #[error(
-        "the peer does not read its control socket, and a reply does not wait; its process is stopped or \
-         overloaded"
+        "the peer's control socket is full, and a reply does not wait; see whether the peer's process is \
+         stopped or overloaded"
     )]
     Unread,
     /// There is no memory in which the bytes of a long message could be lent to the peer.
     #[error(
-        "no memory for {len_bytes} bytes to be lent to the peer; send less at once, or raise the limits of this process"
+        "no memory for a message of {len_bytes} bytes; send less at once, or raise RLIMIT_AS or the memory limit of this process"
     )]
     NoMemory {
         /// The length of the message.
         len_bytes: usize,
     },
     /// The limit of blocks lent to the peer's process and not given back is reached.
-    #[error("{limit} blocks, the limit, are lent to the peer; have it drop some")]
+    #[error("{limit} blocks, the limit, are lent to the peer; have the peer drop some loans")]
     Loans {
         /// How many.
         limit: u32,
@@ -91,8 +97,8 @@ pub enum RightError {
     /// The limit of arenas whose blocks the peer's process has been lent, and which have not ended or have
     /// blocks not given back, is reached.
     #[error(
-        "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those, or drop an \
-         arena whose blocks have all been given back"
+        "the peer has been lent blocks of {limit} arenas, the limit; lend blocks of those arenas, or drop an \
+         arena whose blocks have all come back"
     )]
     Arenas {
         /// How many.
@@ -100,22 +106,24 @@ pub enum RightError {
     },
     /// A loan cannot be sent on by its borrower.
     #[error(
-        "a loan cannot be sent on; copy its bytes into a message, memory or a block of an arena of this process"
+        "a borrower cannot send a loan on; copy its bytes into a message, memory or a block of an arena of this process"
     )]
     Loan,
     /// The right belongs to another [node](crate::Node) of this process than the right by which it was to be sent.
-    #[error("the right belongs to another node of this process; send it by a right of that node")]
+    #[error(
+        "the right belongs to another node of this process; send it by a send right of that node"
+    )]
     OtherNode,
     /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
     /// on.
     #[error(
-        "no link leads straight to the port's process yet, and blocks are lent to the process at the \
-         other end of a link only; send the bytes or memory instead"
+        "a block cannot be lent through an indirect right, one whose messages pass through another process; \
+         send the bytes or memory instead"
     )]
     Vine,
     /// The right, or the block's arena, was made before a `fork` and does not exist in the child.
     #[error(
-        "the right or block was made before fork() and is not there in the child; connect, mint or make an arena there"
+        "the right or block was made before fork() and does not exist in the child; connect, mint or make an arena in the child"
     )]
     Forked,
     /// The kernel does not send the descriptor.
@@ -125,16 +133,18 @@ pub enum RightError {
         errno: Errno,
     },
     /// The right was lost on its way here and cannot be sent on.
-    #[error("what came with the message was lost for want of room in this process; drop it")]
+    #[error(
+        "a placeholder (Right::Lost) cannot be sent: this process had no free descriptor, mapping or port to receive the attachment; drop it"
+    )]
     Lost,
     /// Ports that share the receiver of this one do not move yet.
     #[error(
-        "other ports share the receiver of this one, or did; send a port whose receiver is its own"
+        "a port that shares a receiver, or has shared one, does not move; send a port with a receiver of its own"
     )]
     Shared,
     /// So many send-once rights to the port are not used: more do not move with it.
     #[error(
-        "more than {limit} send-once rights to the port are not used, the limit of a port that moves; receive their messages first"
+        "the port has more than {limit} unused send-once rights, the limit of a port that moves; receive their messages first"
     )]
     SendOnce {
         /// How many may be.
@@ -142,7 +152,7 @@ pub enum RightError {
     },
     /// Unused send-once rights to the port would go along, and so many ports that have moved from here wait for such rights still.
     #[error(
-        "{limit} ports that moved from here wait for send-once rights that are not used, the limit; wait for some with wait_moved, or receive the messages of this port's first"
+        "{limit} ports that moved from this process have unused send-once rights, the limit; wait for some with wait_moved, or receive the messages of this port's send-once rights first"
     )]
     SendOnceTrails {
         /// How many may wait.
@@ -150,17 +160,17 @@ pub enum RightError {
     },
     /// The receive right is of the port that the message goes to, where nobody could receive it.
     #[error(
-        "the message goes to the port of this receive right, where nobody could receive it then; send it to another port"
+        "a receive right cannot be sent to its own port, where nobody could receive the message; send it to another port"
     )]
     Home,
 }
 
 fn why_refused(errno: Errno) -> String {
     if errno == handfast_sys::Errno::TOOMANYREFS.into() {
-        return "this user has too many descriptors on their way between processes; raise RLIMIT_NOFILE, or have them received"
+        return "too many descriptors of this user are in messages that were not received (RLIMIT_NOFILE); raise it, or have them received"
             .into();
     }
     format!(
-        "the kernel does not send the descriptor ({errno}); it may be of a kind that stays with its process"
+        "the kernel refused to send the descriptor ({errno}); some kinds cannot leave their process"
     )
 }

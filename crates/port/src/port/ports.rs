@@ -183,13 +183,13 @@ pub(crate) fn add_member(port: &Port, once: Option<Once>) -> Result<Arc<Port>, R
     // Under the lock: those that are there are taken out after this is set. Relaxed: ordered by the lock.
     if port.is_closing.load(Ordering::Relaxed) {
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports at the receiver of a port that is being dropped",
+            what: "ports at the receiver of a port that is being dropped; use another receiver",
             limit: 0,
         }));
     }
     if members.count >= MEMBERS_MAX {
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports that share receivers, and send-once rights; drop some",
+            what: "ports that share receivers and unused send-once rights; drop some",
             limit: MEMBERS_MAX as u64,
         }));
     }
