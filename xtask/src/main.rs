@@ -3,7 +3,7 @@
 //! * A crate depends only on crates of lower layers (`package.metadata.handfast.layer`).
 //! * Modules of a crate import each other in one direction only, and so do the modules within a module.
 //! * Every ordering edge cited in the code has both halves and a row in `spec/memory-model.md`.
-//! * Functions that `ARCHITECTURE.md` names exist.
+//! * Functions and files that `ARCHITECTURE.md` names exist.
 //! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
 //! * Sentences in comments name their subject.
@@ -18,6 +18,7 @@ mod language;
 mod modules;
 mod sizes;
 mod sleeps;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let mut problems = layers(&root);
     problems.extend(modules::check(&root));
     problems.extend(edges(&root));
-    problems.extend(walk(&root));
+    problems.extend(walk::check(&root));
     problems.extend(locks(&root));
     problems.extend(environment(&root));
     problems.extend(sizes::check(&root));
@@ -169,37 +170,6 @@ fn edges(root: &Path) -> Vec<String> {
             .any(|line| line.starts_with(&format!("| {edge} ")))
         {
             problems.push(format!("edge {edge} has no row in spec/memory-model.md"));
-        }
-    }
-    problems
-}
-
-/// Functions named as `` `Type::function` `` in ARCHITECTURE.md exist.
-fn walk(root: &Path) -> Vec<String> {
-    let files = all_sources(root);
-    let code: String = files.iter().map(|file| read(file)).collect();
-    let text = read(&root.join("ARCHITECTURE.md"));
-    let mut problems = Vec::new();
-    for named in text.split('`').skip(1).step_by(2) {
-        let Some((kind, function)) = named.rsplit_once("::") else {
-            continue;
-        };
-        let function = function.trim_end_matches("()");
-        let is_name = |word: &str| {
-            !word.is_empty()
-                && word
-                    .chars()
-                    .all(|c| c.is_alphanumeric() || matches!(c, '_' | ':'))
-        };
-        if is_name(kind)
-            && is_name(function)
-            && function.starts_with(char::is_lowercase)
-            && !code.contains(&format!("fn {function}"))
-            && !code.contains(&format!("mod {function}"))
-        {
-            problems.push(format!(
-                "ARCHITECTURE.md names {named}, which does not exist"
-            ));
         }
     }
     problems
