@@ -7,6 +7,7 @@
 //! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
 //! * Sentences in comments name their subject.
+//! * The constants that `docs/limits.md` names exist, and have the values given there.
 //! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
 //!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
     problems.extend(sizes::check(&root));
     problems.extend(sleeps::check(&root));
     problems.extend(language::check(&root));
+    problems.extend(limits::check(&root));
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }
