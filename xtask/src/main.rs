@@ -6,7 +6,7 @@
 //! * Functions and files that `ARCHITECTURE.md` names exist.
 //! * Locks have ranks, in the order of `spec/locks.md`, and none is one of the standard library's.
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
-//! * Sentences in comments name their subject.
+//! * Sentences in comments and documents name their subject.
 //! * The constants that `docs/limits.md` names exist, and have the values given there.
 //! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
 //!   lists them with their sizes.
