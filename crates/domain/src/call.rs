@@ -3,7 +3,7 @@
 use crate::Words;
 use crate::stack::{BYTES_MAX, Descriptor, Sender};
 
-/// A call as the domain's function sees it. All of it is in memory of the domain's group.
+/// A call as the domain's function sees it, in memory of the domain's group.
 pub struct CallContext<'a> {
     descriptor: &'a mut Descriptor,
     /// The first byte of the stack's request area, if the call has buffers; else null.
@@ -38,14 +38,14 @@ impl<'a> CallContext<'a> {
         }
     }
 
-    /// The port's statement about the message; nothing, where the domain was called by itself.
+    /// The port's statement about the message; empty where the domain was called directly.
     #[inline]
     #[must_use]
     pub const fn sender(&self) -> Sender {
         self.sender
     }
 
-    /// The eight words of the call; what is in them at the end goes back to the caller.
+    /// The eight words of the call; their values at the end go back to the caller.
     #[inline]
     pub const fn words(&mut self) -> &mut Words {
         &mut self.descriptor.words
@@ -62,8 +62,8 @@ impl<'a> CallContext<'a> {
         unsafe { core::slice::from_raw_parts(self.areas, self.descriptor.request_len as usize) }
     }
 
-    /// Room for the bytes of the reply, [`BYTES_MAX`]; none where the caller wants no bytes. Bytes left by earlier calls
-    /// are in it.
+    /// Room for the bytes of the reply, [`BYTES_MAX`]; none where the caller wants no bytes. Holds bytes left by earlier
+    /// calls.
     #[inline]
     pub const fn reply(&mut self) -> &mut [u8] {
         if self.areas.is_null() {
@@ -81,7 +81,7 @@ impl<'a> CallContext<'a> {
         (self.request(), self.reply())
     }
 
-    /// Sends the first `len_bytes` bytes of [`Self::reply`] back; without it none are sent.
+    /// Sends the first `len_bytes` bytes of [`Self::reply`] back; without this call none are sent.
     #[inline]
     pub fn set_reply_len(&mut self, len_bytes: usize) {
         self.descriptor.reply_len = len_bytes.min(BYTES_MAX) as u32;

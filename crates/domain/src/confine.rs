@@ -51,14 +51,14 @@ pub struct ConfineOptions {
 }
 
 impl ConfineOptions {
-    /// All files can be opened but those by which memory can be reached.
+    /// All files can be opened, except those that lead to memory.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Only this file, or what is in this directory, can be opened, and what other calls of this function name. What
-    /// must stay closed stays closed in it. A few harmless devices (`/dev/null`, terminals) can be opened in any case.
+    /// Allows this file, or the files in this directory. Only allowed files can be opened then; files that
+    /// must stay closed stay closed. A few harmless devices (`/dev/null`, terminals) can be opened in any case.
     #[must_use]
     pub fn allow_path(mut self, path: impl Into<PathBuf>) -> Self {
         self.only.push(path.into());
@@ -66,7 +66,8 @@ impl ConfineOptions {
     }
 
     /// Overwrites instructions that change rights with traps, wherever they are found, instead of refusing. Code that
-    /// needed them ends the process then; and where their bytes were part of other instructions, anything happens.
+    /// executes such an instruction ends the process then. Where the bytes were part of other instructions, the behaviour of that code is
+    /// undefined.
     #[must_use]
     pub const fn overwrite(mut self) -> Self {
         self.overwrite = true;
@@ -106,8 +107,8 @@ pub fn check_machine() -> Result<(), ConfineError> {
     Err(ConfineError::Unsupported { what: missing })
 }
 
-/// Confines this process, for good. Reads `/proc`, looks at all code, and copies code and constants out of the files
-/// they come from into memory of their own: some tens of milliseconds, and as much memory as they have.
+/// Confines this process, for good. Reads `/proc`, scans all code, and copies code and constants out of their
+/// files into memory: some tens of milliseconds, and as much memory as the code and constants have.
 ///
 /// ```no_run
 /// use handfast_domain::confine::{ConfineOptions, confine};
@@ -115,7 +116,7 @@ pub fn check_machine() -> Result<(), ConfineError> {
 /// // All domains are loaded, and no thread is started yet.
 /// let confined = confine(&ConfineOptions::new().allow_path("/var/lib/mine"))?;
 /// assert!(confined.ranges > 0);
-/// // From here on, code that nobody trusts may run.
+/// // From here on, untrusted code may run.
 /// # Ok::<(), handfast_domain::confine::ConfineError>(())
 /// ```
 ///

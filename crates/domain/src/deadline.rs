@@ -84,8 +84,8 @@ impl Drop for Armed {
     }
 }
 
-/// Does something that no deadline ends in the middle: what others would miss, as a lock of the process's that stayed held. A deadline that
-/// is past by then ends the function when this is done. No system call.
+/// Runs a closure that no deadline ends in the middle, such as one that holds a lock of the process. A deadline that
+/// passes meanwhile ends the function when the closure has returned. No system call.
 ///
 /// ```
 /// # static TOTAL: std::sync::Mutex<u64> = std::sync::Mutex::new(0);

@@ -20,7 +20,7 @@ use handfast_sys::{clock, cpu};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A loaded domain. Clones are handles to the same; it is unloaded with the last one.
+/// A loaded domain. Clones are handles to the same domain, which is unloaded with the last one.
 #[derive(Clone, Debug)]
 pub struct Domain {
     inner: Arc<Loaded>,
@@ -28,13 +28,13 @@ pub struct Domain {
 
 impl Domain {
     /// Loads a domain: gives it memory, a key and a row in the gate's table, and makes its value. Some sixty system
-    /// calls. The first one in a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
-    /// `SIGILL`): what does not concern domains goes on to the handlers that were there.
+    /// calls. The first domain of a process also takes over the signals of faults (`SIGSEGV`, `SIGBUS`, `SIGFPE`,
+    /// `SIGILL`), and passes signals that do not concern domains on to the earlier handlers.
     ///
-    /// Without memory keys, or with [`Isolation::Process`], it starts a child process instead, which runs this program's file
+    /// Without memory keys, or with [`Isolation::Process`], this starts a child process instead, which runs this program's file
     /// again, but not its `main`; that takes some milliseconds. The child lives as long as this process keeps the domain. It has the
-    /// functions of the table, and no memory of this process: neither what statics have become nor what a pointer in a
-    /// word leads to.
+    /// functions of the table, and no memory of this process: neither changed statics nor the targets of pointers in
+    /// words.
     ///
     /// # Errors
     /// [`LoadError`]; nothing is left of a domain that was not loaded.
@@ -91,19 +91,19 @@ impl Domain {
         Ok(words)
     }
 
-    /// As [`Self::call`]; the result's words take the place of the call's. Spares copies of the words, which cost up
-    /// to a quarter of a call. After an error the words are anything.
+    /// Like [`Self::call`]; the result's words take the place of the call's. Spares copies of the words, which cost up
+    /// to a quarter of a call. After an error the words are unspecified.
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     #[inline]
     pub fn call_in_place(&self, entry: u16, words: &mut Words) -> Result<(), CallError> {
         let control = u64::from(entry) << ENTRY_SHIFT;
         self.inner.call(control, words, first_of_cpu())
     }
 
-    /// As [`Self::call`], with a deadline, `timeout` from now: a function that runs past it is ended where it is, as by
-    /// a fault ([`Fault::Deadline`](crate::Fault::Deadline)), and the domain reset or dead by its policy. Two system calls.
+    /// Like [`Self::call`], with a deadline, `timeout` from now: a function that runs past the deadline is ended where it is, as by
+    /// a fault ([`Fault::Deadline`](crate::Fault::Deadline)), and the domain is reset or dead by its policy. Two system calls.
     ///
     /// Calls that the function makes into other domains have the same deadline, or an earlier one of their own, and so
     /// do calls to ports of other processes. At the deadline they end first, from the inside out, each by its own domain's policy.
@@ -112,7 +112,7 @@ impl Domain {
     /// processor time later.
     /// Other locks that the function holds stay held ([`Self::new`]), except inside [`shielded`](crate::shielded).
     ///
-    /// The deadline limits functions only: making the value anew afterwards takes as long as it takes. A function that
+    /// The deadline limits functions only, not the making of a new value afterwards. A function that
     /// blocks the signal (`SIGRTMIN + 6`) is not ended.
     ///
     /// ```
@@ -140,7 +140,7 @@ impl Domain {
     /// ```
     ///
     /// # Errors
-    /// As [`Self::call`]; [`CallError::NoDeadline`] where none can be kept.
+    /// The errors of [`Self::call`]; [`CallError::NoDeadline`] where a deadline cannot be kept.
     pub fn call_timeout(
         &self,
         entry: u16,
@@ -154,11 +154,11 @@ impl Domain {
         Ok(words)
     }
 
-    /// As [`Self::call_in_place`], with up to [`BYTES_MAX`] bytes each way. The domain gets a copy of `request`; the bytes
-    /// of its reply are copied to the front of `reply`. Returns how many those are. Two copies.
+    /// Like [`Self::call_in_place`], with up to [`BYTES_MAX`] bytes each way. The domain gets a copy of `request`; the bytes
+    /// of its reply are copied to the front of `reply`. Returns the length of the reply. Two copies.
     ///
     /// # Errors
-    /// As [`Self::call`]; [`CallError::TooLong`], [`CallError::ReplyTooLong`].
+    /// The errors of [`Self::call`]; [`CallError::TooLong`], [`CallError::ReplyTooLong`].
     #[inline]
     pub fn call_bytes(
         &self,
@@ -172,11 +172,11 @@ impl Domain {
             .call_bytes(control, words, (request, none), reply, first_of_cpu())
     }
 
-    /// As [`Self::call_bytes`], of a message of which a port says this ([`CallContext::sender`](crate::CallContext::sender)). A
-    /// domain may call another so, with what lies in its own memory: two copies more then.
+    /// Like [`Self::call_bytes`], of a message with a port's statement about its sender ([`CallContext::sender`](crate::CallContext::sender)). A
+    /// domain may call another domain in this way, with bytes of its own memory: two copies more then.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::call_bytes`].
     #[inline(always)]
     pub fn call_message(
         &self,
@@ -193,10 +193,10 @@ impl Domain {
         }
     }
 
-    /// As [`Self::call_message`], with a deadline as [`Self::call_timeout`]: this time of the monotonic clock.
+    /// Like [`Self::call_message`], with a deadline as in [`Self::call_timeout`], as a time of the monotonic clock.
     ///
     /// # Errors
-    /// As both.
+    /// The errors of both.
     pub fn call_message_timeout(
         &self,
         entry: u16,
@@ -247,35 +247,35 @@ impl Domain {
         called
     }
 
-    /// Keeps a stack for calls through the handle alone: those need not find out which CPU they are on, and what
-    /// they leave on it stays in the cache. No system call.
+    /// Keeps a stack for calls through the handle alone. Such calls need not find out which CPU they are on, and their
+    /// stack stays in the cache. No system call.
     ///
     /// # Errors
-    /// [`CallError::Stacks`] when the 32 stacks that can be held in a group are.
+    /// [`CallError::Stacks`] when all 32 stacks that can be held in a group are held.
     pub fn hold(&self) -> Result<Held, CallError> {
         Held::new(self.inner.clone())
     }
 
-    /// Gives the memory of stacks that are not in use back, but for one for each CPU. Calls do that by themselves,
-    /// for stacks of their CPU that have not been used for some thousand calls; this is for domains that nobody calls.
+    /// Gives the memory of unused stacks back, except one for each CPU. Calls do that by themselves,
+    /// for stacks of their CPU that have not been used for some thousand calls; `trim` is for domains that nobody calls.
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     pub fn trim(&self) -> Result<(), CallError> {
         self.stacks_in_use().map(drop)
     }
 
-    /// How many stacks of its group calls are on at this moment; does what [`Self::trim`] does, too. For tests and reports.
+    /// The number of stacks of the domain's group that calls use at this moment. Also trims, as [`Self::trim`]. For tests and reports.
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     pub fn stacks_in_use(&self) -> Result<u64, CallError> {
         let (control, mut words) = (u64::from(TRIM) << ENTRY_SHIFT, Words::default());
         self.inner.call(control, &mut words, first_of_cpu())?;
         Ok(words[0])
     }
 
-    /// Whether it has memory keys.
+    /// Whether the domain is protected by memory keys.
     #[must_use]
     pub fn is_protected(&self) -> bool {
         self.inner.is_protected()
@@ -287,7 +287,7 @@ impl Domain {
         self.inner.isolation()
     }
 
-    /// A call that was made elsewhere: crosses, and returns how that ended and how many bytes of the reply there are.
+    /// Makes a call that was requested elsewhere. Returns its status and the length of the reply in bytes.
     #[doc(hidden)]
     pub fn cross_for(&self, crossing: &mut Crossing<'_>) -> (u64, usize) {
         let hint = first_of_cpu();
@@ -309,7 +309,7 @@ impl Domain {
         (status.0, (status.number() as usize).min(room_bytes))
     }
 
-    /// Its group.
+    /// The domain's group.
     #[must_use]
     pub fn group(&self) -> &Group {
         self.inner.group()

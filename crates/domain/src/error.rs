@@ -4,41 +4,41 @@ use crate::DEPTH_MAX;
 use crate::stack::{BYTES_MAX, STACK_BYTES};
 use handfast_sys::error::Errno;
 
-/// How a domain went wrong in a call.
+/// The fault of a domain in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// It panicked.
+    /// The domain's function panicked.
     #[error("it panicked")]
     Panic,
-    /// It touched memory that is not there, or may not be touched that way.
+    /// The function accessed memory that does not exist, or that does not allow this access.
     #[error("it accessed {address:#x}, which it may not")]
     Access {
-        /// Where; zero when the processor does not say.
+        /// The address; zero when the processor does not tell it.
         address: u64,
     },
-    /// It touched memory of another domain.
+    /// The function accessed memory of another domain.
     #[error("it accessed {address:#x}, which belongs to another domain")]
     Key {
         /// Where.
         address: u64,
     },
-    /// Its stack ([`STACK_BYTES`]) was full.
+    /// The function's stack ([`STACK_BYTES`]) was full.
     #[error("its stack of {} KiB overflowed", STACK_BYTES / 1024)]
     StackOverflow,
-    /// It divided by zero, or the like (`SIGFPE`).
+    /// An arithmetic error, as a division by zero (`SIGFPE`).
     #[error("arithmetic error, as a division by zero (SIGFPE)")]
     Arithmetic,
-    /// It ran an instruction that the processor does not know or allow (`SIGILL`), `abort` of Rust's core included.
+    /// The function executed an instruction that the processor does not know or allow (`SIGILL`), `abort` of Rust's core included.
     #[error("it ran an illegal instruction (SIGILL)")]
     Illegal,
-    /// Memory that could not be had from its file (`SIGBUS`).
+    /// A bus error (`SIGBUS`): a page could not be had from its file.
     #[error("bus error (SIGBUS), as in a mapped file that has become shorter")]
     Bus,
-    /// It ran past the deadline of the call, or of one that this call is nested in.
+    /// The function ran past the deadline of the call, or of a call that this one is nested in.
     #[error("it ran past the deadline of the call")]
     Deadline,
-    /// The process that it runs in has ended: it was killed, or exited ([`Isolation::Process`](crate::Isolation::Process)).
+    /// The process that the domain runs in has ended: it was killed, or exited ([`Isolation::Process`](crate::Isolation::Process)).
     #[error("its process has ended")]
     Ended,
 }
@@ -86,13 +86,13 @@ pub enum CallError {
     /// This thread is in [`DEPTH_MAX`] nested calls.
     #[error("this thread is in {DEPTH_MAX} nested calls, which is the limit; nest fewer")]
     TooDeep,
-    /// The domain went wrong in this call.
+    /// The domain faulted in this call.
     #[error("the domain faulted in this call: {0}")]
     Fault(Fault),
-    /// The domain went wrong before, and its policy is to stay dead.
+    /// The domain faulted before, and its policy is to stay dead.
     #[error("the domain faulted before, and its policy is to stay dead; load it again")]
     Dead,
-    /// The domain went wrong, and is made anew once the calls that are in it have ended.
+    /// The domain faulted, and is reset once the other calls in it have ended.
     #[error("the domain faulted and is reset once the other calls in it have ended; try again")]
     Resetting,
     /// The handle was made before `fork` and is used in the child.
@@ -121,12 +121,12 @@ pub enum CallError {
         "this thread has no alternate stack for signals and could not get one: {0}; free memory or call from another thread"
     )]
     NoSignalStack(Errno),
-    /// A deadline was asked for, and none can be kept. The call has not been made.
+    /// The call has a deadline, which cannot be kept. The call has not been made.
     #[error("calls into this domain cannot end at a deadline: {0}; call without one")]
     NoDeadline(NoDeadline),
 }
 
-/// Why the next process of a domain did not come to serve it.
+/// Why the next process of a domain did not start serving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotStarted {
@@ -138,7 +138,7 @@ pub enum NotStarted {
         /// Its error.
         errno: Errno,
     },
-    /// It was started, and did not come so far.
+    /// The process was started, and failed before it could serve.
     #[error("{what}")]
     Child {
         /// Why.
@@ -193,7 +193,7 @@ pub enum LoadError {
          (Isolation::Process), or unprotected"
     )]
     NoKeys,
-    /// The process is confined, and loads no domains any more.
+    /// The process is confined, and can load no more domains.
     #[error("a confined process (confine::confine) loads no domains; load all of them before")]
     Confined,
     /// All keys are taken: a domain needs one, a group of several one more.
@@ -225,7 +225,7 @@ pub enum LoadError {
         /// How many it has.
         entries: usize,
     },
-    /// The domain went wrong while it made its value.
+    /// The domain faulted while it made its value.
     #[error("the domain faulted while it made its value: {0}")]
     Init(Fault),
     /// A system call failed.
@@ -239,7 +239,7 @@ pub enum LoadError {
     /// The first call could not be made.
     #[error(transparent)]
     Call(CallError),
-    /// The program has no way to processes: that is in the crate `handfast`.
+    /// The program cannot run domains as processes: the crate `handfast` can.
     #[error("this program cannot run domains as processes; load them by `handfast::domain`")]
     NoPorts,
     /// A function of the table lies in a library, where a child process would not find it.
@@ -248,7 +248,7 @@ pub enum LoadError {
          only; load the domain unprotected, or link the library into the program"
     )]
     Library,
-    /// The child process did not come to serve the domain.
+    /// The child process did not start serving the domain.
     #[error("the child process of the domain did not start serving: {what}")]
     Child {
         /// Why.

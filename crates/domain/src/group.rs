@@ -19,8 +19,8 @@ use handfast_sys::keys::{self, Key};
 use handfast_sys::{Errno, cpu, private};
 use std::sync::Arc;
 
-/// A trust group: domains that share stacks, and so can read what others of the group left there. A domain that is
-/// given none has its own.
+/// A trust group: domains that share stacks, and so can read bytes that other domains of the group left there. A domain
+/// without one has a group of its own.
 #[derive(Clone, Debug)]
 pub struct Group(pub(crate) Arc<Inner>);
 
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
 impl Group {
     /// A group for domains that are kept apart as [`Isolation::Automatic`](crate::Isolation::Automatic) says: takes one memory
     /// key where there are keys; domains that are processes share nothing. Some forty system calls and two for each CPU; reserves
-    /// 512 MiB of addresses and 16 MiB for each CPU, of which only what is used takes memory.
+    /// 512 MiB of addresses and 16 MiB for each CPU; only used pages take memory.
     ///
     /// # Errors
     /// [`LoadError::NoKeys`] where domains cannot be processes either, [`LoadError::KeysTaken`], [`LoadError::Os`].
@@ -89,13 +89,13 @@ impl Group {
         Ok(Self(Arc::new(inner)))
     }
 
-    /// How many stacks the group has for calls at a time, the held ones left out.
+    /// The number of stacks that the group has for calls, the held ones left out.
     #[must_use]
     pub fn stacks(&self) -> u32 {
         (self.0.cpus * PER_CPU) as u32
     }
 
-    /// How many pages of the group's stacks and their argument areas exist. For tests and reports: one system call.
+    /// The number of pages of the group's stacks and their argument areas that exist. For tests and reports: one system call.
     ///
     /// # Errors
     /// The error of `mincore`.

@@ -8,8 +8,8 @@ use crate::stack::{ENTRY_SHIFT, Sender};
 use core::fmt;
 use std::sync::Arc;
 
-/// A stack of a domain's group that only calls through this handle use; given back on drop. Its cost and its
-/// saving: `handfast bench ppc`.
+/// A stack of a domain's group that only calls through this handle use; given back on drop. `handfast bench ppc` measures
+/// its cost and its saving.
 pub struct Held {
     inner: Arc<Loaded>,
     number: u32,
@@ -23,11 +23,11 @@ impl Held {
         }
     }
 
-    /// As [`Domain::call`](crate::Domain::call), on the held stack. A call made from within such a call (by a signal
+    /// Like [`Domain::call`](crate::Domain::call), on the held stack. A call made from within such a call (by a signal
     /// handler, or by the domain itself) finds the stack in use and takes another.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Domain::call`](crate::Domain::call).
     #[inline]
     pub fn call(&mut self, entry: u16, words: Words) -> Result<Words, CallError> {
         let mut words = words;
@@ -35,20 +35,20 @@ impl Held {
         Ok(words)
     }
 
-    /// As [`Domain::call_in_place`](crate::Domain::call_in_place), on the held stack.
+    /// Like [`Domain::call_in_place`](crate::Domain::call_in_place), on the held stack.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Domain::call_in_place`](crate::Domain::call_in_place).
     #[inline]
     pub fn call_in_place(&mut self, entry: u16, words: &mut Words) -> Result<(), CallError> {
         let control = u64::from(entry) << ENTRY_SHIFT;
         self.inner.call(control, words, self.number)
     }
 
-    /// As [`Domain::call_bytes`](crate::Domain::call_bytes), on the held stack.
+    /// Like [`Domain::call_bytes`](crate::Domain::call_bytes), on the held stack.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Domain::call_bytes`](crate::Domain::call_bytes).
     #[inline]
     pub fn call_bytes(
         &mut self,

@@ -7,28 +7,28 @@ use handfast_sys::keys;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isolation {
-    /// Memory keys where the processor and the kernel have them, else a process ([`Isolation::here`] tells).
+    /// Memory keys where the processor and the kernel have them, else a process; [`Isolation::here`] tells which.
     #[default]
     Automatic,
     /// Memory keys, on the caller's own thread: tens of nanoseconds a call.
     Keys,
     /// A child process, which runs the same program's functions: microseconds a call, and memory of its own.
     Process,
-    /// Nothing but the catching of panics.
+    /// No isolation: only panics are caught.
     Unprotected,
 }
 
-/// Why [`Isolation::Automatic`] is what it is here.
+/// The reason for the meaning of [`Isolation::Automatic`] in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// The environment variable `HANDFAST_ISOLATION` says so.
+    /// The environment variable `HANDFAST_ISOLATION` is set.
     Environment,
     /// The processor has memory keys, and the kernel lets programs use them.
     Keys,
-    /// The processor has none.
+    /// The processor has no memory keys.
     Processor,
-    /// The processor has them, and the kernel has not switched them on.
+    /// The processor has memory keys, and the kernel has not switched them on.
     Kernel,
     /// Memory keys of this kind of processor are not used.
     Architecture,

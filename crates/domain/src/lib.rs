@@ -100,5 +100,5 @@ pub use table::Table;
 /// The words a call carries in registers, each way.
 pub type Words = [u64; 8];
 
-/// How many calls may be nested in one thread: a domain that calls a domain that calls … Each holds a stack.
+/// The number of calls that may be nested in one thread: a domain that calls a domain, and so on. Each holds a stack.
 pub const DEPTH_MAX: u32 = 32;

@@ -7,10 +7,10 @@ use crate::isolation::Isolation;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Policy {
-    /// Its memory is cleared and its value made anew, as soon as no call is in it any more.
+    /// The domain's memory is cleared and its value made anew, once the last call has left the domain.
     #[default]
     Reset,
-    /// It stays as it is, and all calls fail.
+    /// The domain stays as it is, and all calls fail.
     Dead,
 }
 
@@ -41,7 +41,7 @@ impl DomainOptions {
         Self::default()
     }
 
-    /// How much memory the domain has for its value, in bytes; rounded up to pages. Untouched pages take none.
+    /// The size of the domain's memory for its value, in bytes, rounded up to pages. Untouched pages take no memory.
     #[must_use]
     pub const fn heap_bytes(mut self, heap_bytes: usize) -> Self {
         self.heap_bytes = heap_bytes;
@@ -62,14 +62,14 @@ impl DomainOptions {
         self
     }
 
-    /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Panics are kept apart and nothing
-    /// else: any other fault is the process's.
+    /// Without memory keys: the same calls, in plain Rust, on the caller's stack. Only panics stay in the domain; any other
+    /// fault is the process's.
     #[must_use]
     pub const fn unprotected(self) -> Self {
         self.isolation(Isolation::Unprotected)
     }
 
-    /// The mechanism that isolates the domain: without this, the one that this machine has.
+    /// The mechanism that isolates the domain; unless set, [`Isolation::Automatic`].
     #[must_use]
     pub const fn isolation(mut self, isolation: Isolation) -> Self {
         self.isolation = isolation;

@@ -30,8 +30,8 @@ pub trait Ports: Sync {
     fn connect(&self, door: &OwnedFd, pid: u32) -> Result<Box<dyn Way>, &'static str>;
 }
 
-/// To be called before `main`, by [`at_start!`](crate::at_start): domains of this program can be processes, which are reached in
-/// this way. In a process that was started to run one this does not return.
+/// Makes domains of this program possible as processes, which `ports` reaches. To be called before `main`, by
+/// [`at_start!`](crate::at_start). Does not return in a process that was started to run a domain.
 pub fn at_start(ports: &'static dyn Ports) {
     if PORTS.set(ports).is_ok() {
         way::open(connect);

@@ -10,8 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU16, AtomicU32, AtomicUsize};
 use handfast_sys::private;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The memory of a domain that its value is made in: protected by the domain's key. It is given out from front to
-/// back, and all of it comes back when the domain is reset.
+/// The memory of a domain in which its value is made, protected by the domain's key. The heap gives it out from front to
+/// back, and takes all of it back when the domain is reset.
 pub struct Heap {
     base: NonNull<u8>,
     len_bytes: usize,
@@ -34,7 +34,7 @@ impl Heap {
         }
     }
 
-    /// Memory for `layout`, zeros; `None` when the heap has no more. It is the caller's until the domain is reset or
+    /// Memory for `layout`, zeros; `None` when the heap is used up. The memory is the caller's until the domain is reset or
     /// unloaded. Takes no lock, makes no system call; pages are faulted in when they are first touched.
     #[must_use]
     pub fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
@@ -58,7 +58,7 @@ impl Heap {
         }
     }
 
-    /// Bytes that are left, at most.
+    /// The bytes that are left, at most.
     #[must_use]
     pub fn left_bytes(&self) -> usize {
         // Relaxed: a number.

@@ -165,7 +165,7 @@ impl Buffers {
     }
 }
 
-/// A port's statement about a message that it has a domain serve; nothing, where a domain is called by itself.
+/// A port's statement about a message that a domain serves; empty where a domain is called directly.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sender {
@@ -180,7 +180,8 @@ impl Sender {
     /// Nobody: the domain was called by itself.
     pub(crate) const NOBODY: Self = Self::of(0, 0, false);
 
-    /// For a right with this badge and these permissions; and whether somebody waits for a reply.
+    /// The statement for a right with this badge and these permissions, and for a message of which no sender waits for a reply if
+    /// `is_one_way`.
     #[must_use]
     #[inline]
     pub const fn of(badge: u64, permissions: u16, is_one_way: bool) -> Self {
@@ -191,7 +192,7 @@ impl Sender {
         }
     }
 
-    /// Whether nobody waits for a reply.
+    /// Whether no sender waits for a reply.
     #[must_use]
     pub const fn is_one_way(self) -> bool {
         self.is_one_way != 0

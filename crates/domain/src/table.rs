@@ -9,7 +9,7 @@ use core::alloc::Layout;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-/// The functions of a domain, and what makes their common value.
+/// The functions of a domain, and the function that makes their common value.
 pub struct Table<T> {
     init: fn(&Heap) -> T,
     entries: Vec<Entry>,
@@ -18,7 +18,7 @@ pub struct Table<T> {
 
 impl<T: Sync + 'static> Table<T> {
     /// A table without functions. `init` runs in the domain when it is loaded and whenever it is reset; its return
-    /// value lies in the domain's memory. Memory that the value owns elsewhere (a `Box` or `Vec` is in the memory of all) is not
+    /// value lies in the domain's memory. Memory that the value owns elsewhere (a `Box` or `Vec` is in memory that all domains share) is not
     /// protected, and is leaked by a reset and at the end: the value is never dropped.
     #[must_use]
     pub const fn new(init: fn(&Heap) -> T) -> Self {
@@ -31,7 +31,7 @@ impl<T: Sync + 'static> Table<T> {
 
     /// Adds a function, by its name or as a closure that captures nothing; the first one has number 0.
     ///
-    /// Any thread may call it, and several at once, so it captures nothing that belongs to one thread, not even a token of no bytes:
+    /// Any thread may call the function, and several at once, so it captures nothing that belongs to one thread, not even a token of no bytes:
     ///
     /// ```compile_fail,E0277
     /// use handfast_domain::{CallContext, Table};

@@ -18,13 +18,13 @@ pub trait Way: Send + Sync {
 /// No reply came from the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
-    /// It is gone, or does not keep to what was agreed on.
+    /// The child is gone, or breaks the protocol.
     Child,
-    /// It did not answer until the deadline.
+    /// The child did not answer before the deadline.
     Late,
-    /// So many calls are under way that there is no place for another.
+    /// As many calls are under way as there are places.
     Full,
-    /// An attachment of the message cannot go there; the child has not got it.
+    /// An attachment of the message cannot be sent to the child; the child has not received the message.
     Refused,
 }
 
@@ -35,16 +35,16 @@ pub struct Crossing<'a> {
     pub entry: u16,
     /// The port's statement about the message's sender.
     pub sender: Sender,
-    /// There and back.
+    /// The words, there and back.
     pub words: &'a mut Words,
     /// The bytes of the request, and room for the bytes of the reply; a call without them has none of either.
     pub bytes: Option<(&'a [u8], &'a mut [u8])>,
-    /// When its caller gives it up, by the monotonic clock.
+    /// The time at which its caller gives the call up, by the monotonic clock.
     pub deadline_ns: Option<u64>,
 }
 
 impl Crossing<'_> {
-    /// How long its caller waits still; `None` for ever.
+    /// How long its caller still waits; `None` if it waits forever.
     #[must_use]
     pub fn time_left(&self) -> Option<Duration> {
         let left_ns = |deadline_ns: u64| deadline_ns.saturating_sub(clock::now_ns());

@@ -65,7 +65,7 @@ pub(crate) use child::at_start;
 const _: () = assert!(BYTES_MAX == MESSAGE_BYTES_MAX);
 
 /// A port that a domain serves. Dropping it drops the port: calls by other processes that are under way in the domain go on
-/// there, and are answered; others end as [`Gone::Port`](crate::error::Gone::Port) at their callers.
+/// there, and are answered; other calls end as [`Gone::Port`](crate::error::Gone::Port) at their callers.
 pub struct Port {
     served: Served,
     domain: Domain,
@@ -84,23 +84,23 @@ impl Port {
     /// as its reply go to the caller, for a one-way message to nobody. Rights that come with the message are
     /// taken by [`take_rights`], and sent with the reply by [`reply_rights`]; [`pass_on`] makes a tail call.
     ///
-    /// One thread takes what comes from other processes, one message after the other; [`Self::with_threads`] has more.
+    /// One thread takes the messages of other processes, one after the other; [`Self::with_threads`] starts more.
     ///
-    /// A call by a link costs what any call does, and the crossing with two copies more; one by a right of
-    /// [`OwnRight::connect`] the crossing alone. A caller that dies meanwhile ends nothing: the function goes on, and its reply
-    /// goes nowhere.
+    /// A call by a link costs as much as any call, plus the crossing with two copies more. A call by a right of
+    /// [`OwnRight::connect`] costs the crossing alone. A caller that dies meanwhile ends nothing: the function goes on, and its reply
+    /// is dropped.
     ///
     /// # Errors
-    /// [`BindError::Exhausted`] when there is no thread to be had; the port is gone then.
+    /// [`BindError::Exhausted`] when no thread can be started; the port is gone then.
     pub fn new(receive: ReceiveRight, domain: &Domain, entry: u16) -> Result<Self, BindError> {
         Self::with_threads(receive, domain, entry, 1)
     }
 
-    /// As [`Self::new`], with so many threads, from one to 64 (none is one, and more are 64). A thread that is in the domain, and
+    /// Like [`Self::new`], with `threads` threads, from one to 64 (0 counts as one, a larger number as 64). A thread that is in the domain, and
     /// from there calls a server that calls this port again, waits for another of these threads.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::new`].
     pub fn with_threads(
         receive: ReceiveRight,
         domain: &Domain,
@@ -111,13 +111,13 @@ impl Port {
         Self::served_by(receive, domain, Arc::new(function), threads)
     }
 
-    /// As [`Self::with_threads`]; a function that has served one message for longer than `limit` is ended
-    /// ([`Domain::call_timeout`]), whatever sent that and by whatever way it came: a caller sees [`DomainError::Deadline`].
+    /// Like [`Self::with_threads`]; a function that has served one message for longer than `limit` is ended
+    /// ([`Domain::call_timeout`]), wherever the message came from: a caller sees [`DomainError::Deadline`].
     /// A caller's own limit ([`SendRight::call_timeout`]) ends a function only where the caller runs it, in this process;
     /// callers by links wait no longer, and the function goes on, up to this limit.
     ///
     /// # Errors
-    /// As there. Where calls cannot be ended, each one ends as [`DomainError::NoDeadline`].
+    /// The errors of [`Self::with_threads`]. Where calls cannot be ended, each one ends as [`DomainError::NoDeadline`].
     pub fn with_limit(
         receive: ReceiveRight,
         domain: &Domain,
@@ -146,32 +146,32 @@ impl Port {
         })
     }
 
-    /// As [`ReceiveRight::mint`].
+    /// Like [`ReceiveRight::mint`].
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
         self.served.receive_right().mint(badge)
     }
 
-    /// As [`ReceiveRight::mint_with`].
+    /// Like [`ReceiveRight::mint_with`].
     #[must_use]
     pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
         self.served.receive_right().mint_with(badge, permissions)
     }
 
-    /// A right by which this process calls it, with badge zero: [`OwnRight::connect`] of one that is minted.
+    /// A right by which this process calls the port, with badge zero: [`OwnRight::connect`] of a right that is minted for it.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`OwnRight::connect`].
     pub fn connect(&self) -> Result<SendRight, ConnectError> {
         self.mint(0).connect()
     }
 
-    /// As [`ReceiveRight::revoke`]. Calls that have begun to cross are served.
+    /// Like [`ReceiveRight::revoke`]. Calls that have begun to cross are served.
     pub fn revoke(&self, badge: u64) {
         self.served.receive_right().revoke(badge);
     }
 
-    /// As [`ReceiveRight::revoke_from`].
+    /// Like [`ReceiveRight::revoke_from`].
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         self.served.receive_right().revoke_from(holder, badge);
     }

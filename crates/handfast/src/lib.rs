@@ -37,24 +37,24 @@
 //! | tasks, and event loops | [`SendRight::call_async`], [`ReceiveRight::receive_async`], [`ReceiveRight::readiness`] |
 //! | a worker on each CPU | [`ReceiveRight::serve_per_cpu`] |
 //! | functions and memory kept apart within the process | `domain` (feature `domain`) |
-//! | how one waits | [`Options`], [`Strategy`] |
-//! | several independent ends in one process, and an end of each | [`Node`] |
-//! | what a peer may cost | [`set_quotas`] |
+//! | waiting strategies | [`Options`], [`Strategy`] |
+//! | several independent nodes in one process, and their shutdown | [`Node`] |
+//! | limits for peers | [`set_quotas`] |
 //! | a queue, and nothing else | [`SharedQueue`] |
 //!
 //! # What holds throughout
 //!
-//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, for ever if need be, and `x_timeout` at the longest for a `Duration`.
-//! * A message has at most [`LONG_BYTES_MAX`] bytes ([`MESSAGE_BYTES_MAX`] between processes of two users) and four rights. Its bytes are copied in once and out once. More than [`MESSAGE_BYTES_MAX`] go in
-//!   memory that is made for the first long message to a process, and kept for the next ones (10 s after the last). While both sides are busy
-//!   there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
-//! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]; whether a call was
-//!   served is not known then. Messages it had sent are received all the same. Messages it had not received are lost.
-//! * Everything a peer writes is checked: a peer that breaks a rule loses its link ([`error::PeerFault`]), and nobody else does.
-//!   No peer makes this library panic.
+//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, forever if need be, and `x_timeout` waits for at most a `Duration`.
+//! * A message has at most [`LONG_BYTES_MAX`] bytes ([`MESSAGE_BYTES_MAX`] between processes of two users) and four rights. Its bytes are copied in once and out once.
+//!   Messages of more than [`MESSAGE_BYTES_MAX`] go in memory that is made for the first long message to a process, and kept for 10 s after the last one. While both
+//!   sides are busy there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
+//! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]. Whether a call was
+//!   served is not known then. Messages that the peer had sent are received all the same. Messages that it had not received are lost.
+//! * Everything that a peer writes is checked. A peer that breaks a rule loses its link ([`error::PeerFault`]); other links are not
+//!   affected. No peer makes this library panic.
 //! * The first use in a process measures the machine (about 5 ms) and starts the control thread, which sleeps while no peer
 //!   connects or ends and nobody waits for long.
-//! * What becomes of names and links is told to `tracing`; nothing of a message is.
+//! * The library reports events of names and links to `tracing`, and nothing of a message.
 //! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.
 //!
 //! # Features
@@ -70,12 +70,12 @@
 //! The [global node](Node::global), which the free functions use, reads `HANDFAST_DIR` whenever it binds or connects, and the others
 //! when it starts. Other nodes are configured by their [builder](Node::builder).
 //!
-//! | variable | says |
+//! | variable | sets |
 //! | --- | --- |
-//! | `HANDFAST_DIR` | where names lie ([`rendezvous::directory`]) |
-//! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | how ends wait that do not say so themselves ([`Options`]) |
-//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; rights to their ports go through the process that gave them |
-//! | `HANDFAST_ISOLATION` | `keys` or `process`: what keeps domains apart (feature `domain`) |
+//! | `HANDFAST_DIR` | the directory of names ([`rendezvous::directory`]) |
+//! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | the strategy of ports and rights without options of their own ([`Options`]) |
+//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; messages to their ports go through the process that gave the right |
+//! | `HANDFAST_ISOLATION` | `keys` or `process`: the mechanism that isolates domains (feature `domain`) |
 //!
 //! Missing features are listed in `CAVEATS.md`, and every limit in `docs/limits.md`. Papers 000 to 004, which are cited by number, are
 //! named in `ARCHITECTURE.md`.

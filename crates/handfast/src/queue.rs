@@ -29,8 +29,8 @@ pub const QUEUE_MESSAGE_BYTES: usize = MESSAGE_BYTES;
 #[non_exhaustive]
 pub enum QueueKind {
     /// Two locks, one for each end, and a pool of nodes (Michael and Scott; paper 000, section 2.2). Strictly
-    /// first in, first out. A member that is stopped while it holds a lock stops that end; one that is killed
-    /// does not. A message that a dead member had popped is gone with it.
+    /// first in, first out. A member that is stopped while it holds a lock stops that end of the queue; a member that is killed
+    /// does not. A message that a dead member had popped is lost.
     TwoLock,
     /// A bounded ring whose slots are claimed one by one: no member waits for another. First in,
     /// first out by claim; while a push is under way at the oldest place, the queue is empty for
@@ -69,13 +69,13 @@ pub enum QueueError {
         "the descriptors are not those of a queue of this kind and capacity; pass the kind and capacity that its creator used"
     )]
     Other,
-    /// The limit of processes that have it open is reached.
+    /// The limit of processes that have the queue open is reached.
     #[error("{limit} processes, the limit, have the queue open already; end one of them")]
     Members {
         /// How many.
         limit: u64,
     },
-    /// This process has it open already; share that handle.
+    /// This process has the queue open already; share that handle.
     #[error("this process has the queue open already; share that handle")]
     Open,
     /// Descriptors or memory ran out.
@@ -135,7 +135,7 @@ impl SharedQueue {
     /// Makes an empty queue of `capacity` messages. Two memory files, about ten system calls.
     ///
     /// # Errors
-    /// [`QueueError::Capacity`] for one the kind cannot have; [`QueueError::Exhausted`] without
+    /// [`QueueError::Capacity`] for a capacity that the kind cannot have; [`QueueError::Exhausted`] without
     /// memory or descriptors.
     pub fn create(kind: QueueKind, capacity: u32) -> Result<Self, QueueError> {
         let os = |call| move |errno| Resource::of(call, errno);
@@ -146,12 +146,12 @@ impl SharedQueue {
     }
 
     /// A handle to the queue with these [descriptors](Self::descriptors), made with the same kind and capacity. Repairs
-    /// the state that a dead process left under the member number this one gets. About ten system calls; in a two-lock
+    /// the state that a dead process left under the member number that this process gets. About ten system calls; in a two-lock
     /// queue that repair waits for the locks.
     ///
     /// # Errors
     /// [`QueueError::Other`] when the descriptors do not belong to such a queue; [`QueueError::Members`] when
-    /// 63 processes have it open; [`QueueError::Open`] when this process has.
+    /// 63 processes have the queue open; [`QueueError::Open`] when this process has it open.
     pub fn attach(
         kind: QueueKind,
         capacity: u32,
@@ -228,8 +228,8 @@ impl SharedQueue {
     }
 
     /// Appends a message. One copy; no system call unless another member is in the way. Blocks
-    /// only in a [two-lock queue](QueueKind::TwoLock), while another member has the lock: of one that has died, for a
-    /// millisecond.
+    /// only in a [two-lock queue](QueueKind::TwoLock), while another member has the lock; for a millisecond if that member has
+    /// died.
     ///
     /// # Errors
     /// [`PushError`]; nothing was appended then.
@@ -241,7 +241,7 @@ impl SharedQueue {
         })
     }
 
-    /// Takes the oldest message. Costs as [`Self::try_push`].
+    /// Takes the oldest message. Costs as much as [`Self::try_push`].
     ///
     /// # Errors
     /// [`PopError`]; nothing was taken then.

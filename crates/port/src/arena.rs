@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 
 /// Memory of this process in blocks of one length, to be filled in place and lent to other processes with
 /// messages ([`Right::Block`](crate::Right::Block)). Only this process can write it. A peer maps the arena once, whichever of its
-/// blocks are lent to it, and copies out what it needs.
+/// blocks are lent to it, and copies out the bytes that it needs.
 ///
 /// A lent block comes back when its borrower drops the [`Loan`](crate::Loan) or refuses the message that it came
 /// with, and when the link with the borrower's process ends in any way. Its return makes no system call at
@@ -95,7 +95,7 @@ pub(crate) trait Lends: Send + Sync {
 pub(crate) struct Out(Box<Piece>);
 
 impl Arena {
-    /// Makes an arena of `blocks` blocks (65,536 at most) of `block_bytes` zero bytes each, rounded up to whole
+    /// Makes an arena of `blocks` blocks (at most 65,536) of `block_bytes` zero bytes each, rounded up to whole
     /// cache lines. All memory is allocated at once. Six system calls, and one more for each further 2 MiB.
     ///
     /// # Errors
@@ -147,8 +147,8 @@ impl Arena {
         })))
     }
 
-    /// Takes a block to fill `len_bytes` bytes of it; the bytes hold what was last written there. When no other
-    /// block is free, looks at the ones given back. No system call; never blocks.
+    /// Takes a block to fill `len_bytes` bytes of it; the block still holds its last bytes. When no other
+    /// block is free, looks for blocks that were given back. No system call; never blocks.
     ///
     /// # Errors
     /// [`LoanError::TooLong`]; [`LoanError::Lent`] when all blocks are in use: the return of a block is not

@@ -33,7 +33,7 @@ pub(crate) fn ask_no_senders_of(port: &Port, badge: u64) {
 }
 
 impl ReceiveRight {
-    /// Asks for a notice, once, when no right to send to this port is left:
+    /// Asks for one notice, when no right to send to this port is left:
     /// [`Request::notice`](crate::Request::notice). Rights that are under way count; the rights of a peer that
     /// dies end with it. A port that never had a sender gets no notice until it has had one. Comes at most some
     /// 10 ms after the last right has gone.
@@ -46,10 +46,10 @@ impl ReceiveRight {
         ask_no_senders(self.port());
     }
 
-    /// Asks for a notice, once, when no right with this badge to send to this port is left: [`Notice::NoSendersOf`](crate::Notice::NoSendersOf), for
+    /// Asks for one notice, when no right with this badge to send to this port is left: [`Notice::NoSendersOf`](crate::Notice::NoSendersOf), for
     /// any number of badges. Rights that are under way count; the rights of a peer that dies end with it. A right minted
     /// before the notice is taken makes the notice wait for the end of that right. Comes at most some 10 ms after the last
-    /// such right has gone; at once when there is none, so ask when there is one.
+    /// such right has gone, and at once when there is none, so ask when there is one.
     ///
     /// A look at the tables of all links, and at rights provided and not claimed; 32 bytes, until the notice has
     /// come.
@@ -62,12 +62,12 @@ impl ReceiveRight {
 }
 
 impl SendRight {
-    /// Asks that `told` be told, once, when the port of this right is gone, because its receive
+    /// Asks for one notice at `told` when the port of this right is gone, because its receive
     /// right was dropped or its process has ended, or when this right was revoked: [`Request::notice`](crate::Request::notice) says
-    /// [`Notice::Dead`](crate::Notice::Dead) with `number`. At once if it is gone already. Good for as long as this process
-    /// has a right to some port of that process: without one it does not hear of it. Asked twice, it is told twice.
+    /// [`Notice::Dead`](crate::Notice::Dead) with `number`. The notice comes at once if the port is gone already. It comes only
+    /// while this process has a right to some port of that process. Each further call asks for a further notice.
     ///
-    /// No system call, but one to wake a receiver that is told at once; a lock of the link, and 24 bytes until it is told.
+    /// No system call, except to wake the receiver of a notice that comes at once; a lock of the link, and 24 bytes until the notice.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
         if send::is_forked(self) || told.check().is_err() {
             return;

@@ -10,18 +10,18 @@ use handfast_layout::lane_control::LaneControl;
 
 impl SendRight {
     /// A right to the same port with the same badge, its permissions reduced to those in `mask`, to be given to others,
-    /// or used. The port's process keeps the permissions, so no holder adds any; its receiver gets them with each
+    /// or used. The port's process keeps the permissions, so no holder can add any; the port's receiver gets them with each
     /// message ([`Request::permissions`](crate::Request::permissions)).
     ///
-    /// Does not wait for the port's process: tells it in order with this thread's messages to the port. Messages
-    /// that other threads send through the new right wait there until this has been received, up to 200 ms. One
+    /// Does not wait for the port's process, and tells it in order with this thread's messages to the port. Messages
+    /// that other threads send through the new right wait there until the port's process has received that, up to 200 ms. Costs one
     /// message, and a system call if the receiver sleeps.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue, before a port that has moved on the word of another user's process is known to
     /// be at its new home, or when 256 such rights, and reply rights, that the peer has
     /// not answered yet are under way. [`RightError::Indirect`] for a right that goes through another process; where only that
-    /// process knows that it does, the right that is returned is good for nothing ([`Gone::Right`] or [`Gone::Port`] when it is used).
+    /// process knows that, the returned right is dead ([`Gone::Right`] or [`Gone::Port`] when it is used).
     /// [`SendError::Gone`].
     pub fn attenuate(&self, mask: u16) -> Result<Self, SendError> {
         if send::is_forked(self) {

@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// Most messages that a [`Batch`] holds: the capacity of a lane's ring.
 pub const BATCH_MESSAGES_MAX: usize = SLOTS as usize;
 
-/// One-way messages of one sender, in the order in which it sent them. The next [`ReceiveRight::receive_many`]
+/// One-way messages of one sender, in the order of sending. The next [`ReceiveRight::receive_many`]
 /// reuses its buffers: receiving allocates nothing once they have grown.
 #[derive(Default, Debug)]
 pub struct Batch {
@@ -54,26 +54,26 @@ impl Batch {
         self.messages.get(..self.len).unwrap_or_default()
     }
 
-    /// The process and user that sent them, as the kernel vouched when the link was made. `None`
+    /// The process and user that sent the messages, as the kernel vouched when the link was made. `None`
     /// when there are no messages.
     #[must_use]
     pub const fn peer(&self) -> Option<Peer> {
         self.peer
     }
 
-    /// The badge of the right they came through, as [`Request::badge`].
+    /// The badge of the right that the messages came through, as [`Request::badge`].
     #[must_use]
     pub const fn badge(&self) -> u64 {
         self.seal.badge
     }
 
-    /// The permissions of the right they came through, as [`Request::permissions`].
+    /// The permissions of the right that the messages came through, as [`Request::permissions`].
     #[must_use]
     pub const fn permissions(&self) -> u16 {
         self.seal.permissions
     }
 
-    /// The port they came to, as [`Request::member`].
+    /// The port that the messages came to, as [`Request::member`].
     #[must_use]
     pub fn member(&self) -> Option<u32> {
         self.seal.member()
@@ -115,7 +115,7 @@ impl SendRight {
         send_many_by(self, messages, Waiting::Always)
     }
 
-    /// As [`Self::send_many`], at the longest for `timeout` in all. The clock is read once for up to 64
+    /// Like [`Self::send_many`], for at most `timeout` in all. The clock is read once for up to 64
     /// messages, also while there is room for all of them.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl SendRight {
         send_many_by(self, messages, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::send_many`], without waiting.
+    /// Like [`Self::send_many`], without waiting.
     ///
     /// # Errors
     /// [`SendError::Full`] after the messages that found room.
@@ -231,20 +231,20 @@ impl Drop for Rings<'_> {
 }
 
 impl ReceiveRight {
-    /// Waits for a message by the port's strategy and takes the messages its sender has sent by then: one-way
-    /// messages into `batch`, up to the first call, or message with rights, or through a right with another badge or to another port, which is
-    /// returned.
+    /// Waits for a message by the port's strategy and takes the messages that its sender has sent by then. One-way
+    /// messages go into `batch`. The first message of another kind is returned: a call, a message with rights, or one that came through a
+    /// right with another badge or to another port.
     /// The messages in `batch` come before it. Senders take turns, a batch each.
     ///
     /// One copy per message; no system call while senders are busy.
     ///
     /// # Errors
-    /// As [`Self::receive`]; `batch` is empty then.
+    /// The errors of [`Self::receive`]; `batch` is empty then.
     pub fn receive_many(&self, batch: &mut Batch) -> Result<Option<Request>, ReceiveError> {
         self.receive_many_by(batch, None)
     }
 
-    /// As [`Self::receive_many`], waiting at the longest for `timeout`.
+    /// Like [`Self::receive_many`], waiting for at most `timeout`.
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
@@ -256,7 +256,7 @@ impl ReceiveRight {
         self.receive_many_by(batch, Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::receive_many`], without waiting.
+    /// Like [`Self::receive_many`], without waiting.
     ///
     /// # Errors
     /// [`ReceiveError::Empty`] when no message waits, or another thread is receiving.

@@ -62,26 +62,26 @@ impl<'a> Call<'a> {
     /// Waits for the reply by the right's strategy. One copy; system calls only to sleep.
     ///
     /// # Errors
-    /// As [`SendRight::call`], also when the peer has died meanwhile; a reply that came before is still taken.
+    /// The errors of [`SendRight::call`], also when the peer has died meanwhile; a reply that came before is still taken.
     pub fn wait(self) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(None)
     }
 
-    /// Waits for the reply, at the longest for `timeout`.
+    /// Waits for the reply, for at most `timeout`.
     ///
     /// # Errors
-    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Others
-    /// as [`Self::wait`].
+    /// [`SendError::TimedOut`] then; the call is given up, and holds its reply slot until the server answers or drops it. Other errors
+    /// as of [`Self::wait`].
     pub fn wait_timeout(self, timeout: Duration) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::wait_timeout`], until `deadline`: for calls that share one.
+    /// Like [`Self::wait_timeout`], until `deadline`: for calls that share one.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::wait_timeout`].
     pub fn wait_deadline(self, deadline: Instant) -> Result<Message, SendError> {
         self.check()?;
         self.message_by(Some(clock::instant_ns(deadline)))

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::Wake;
 use std::thread::{self, Thread};
 
-/// A future, for a task: the caller has given its call up ([`Request::cancelled`]).
+/// A future that is ready when the caller has given its call up: [`Request::cancelled`].
 ///
 /// May be dropped, and made again, at any time. Works on every executor; may be moved between threads.
 #[must_use = "a future does nothing unless it is polled"]
@@ -28,14 +28,14 @@ pub struct Cancelled<'a>(Option<Watch<'a>>);
 
 impl Request {
     /// Whether the caller is known not to wait any more: it has given the call up, by a deadline or
-    /// by dropping it, or its process is gone. For long work, to be asked now and then; one load. The
-    /// call wants its reply nevertheless, or to be dropped: that frees what it holds at the caller.
+    /// by dropping it, or its process is gone. Long work can ask this now and then; it costs one load. The
+    /// request must be answered or dropped nevertheless: that frees the call's reply slot at the caller.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.reply_right().is_some_and(ReplySlot::is_cancelled)
     }
 
-    /// Waits, as a task, until the caller is known not to wait any more ([`Self::is_cancelled`]); for ever if
+    /// Waits, as a task, until the caller is known not to wait any more ([`Self::is_cancelled`]); forever if
     /// the caller waits on, or the message is no call.
     ///
     /// Completes some 50 us after the caller has given up, and within milliseconds of its death. No system call
@@ -67,8 +67,8 @@ impl Request {
         Cancelled(self.reply_right().map(Watch::new))
     }
 
-    /// Blocks until the caller is known not to wait any more, at the longest for `timeout`. Returns
-    /// whether that is so. Costs what [`Self::cancelled`] costs, an allocation, and a system call or two to sleep.
+    /// Blocks until the caller is known not to wait any more, for at most `timeout`. Returns
+    /// whether the caller has given up. Costs what [`Self::cancelled`] costs, an allocation, and a system call or two to sleep.
     ///
     /// ```no_run
     /// # use std::time::Duration;
@@ -89,17 +89,17 @@ impl Request {
         wait(self.cancelled(), timeout)
     }
 
-    /// Calls through `right` on behalf of this request's caller: at the longest for as long as that waits.
-    /// The call is given up when that caller gives up, by its deadline or before, and so are calls that the
-    /// callee makes in this way. Costs what a [`call`](SendRight::call) costs as long as that does not sleep; a
+    /// Calls through `right` on behalf of this request's caller, for at most as long as that caller waits.
+    /// The call is given up when the caller gives up, by its deadline or before, and so are calls that the
+    /// callee makes in this way. Costs as much as a [`call`](SendRight::call) that does not sleep; a
     /// sleep takes two short locks more.
     ///
     /// A task gets the same by dropping [`SendRight::call_async`] when [`Self::cancelled`] is ready.
     ///
     /// # Errors
-    /// As [`SendRight::call`]; [`SendError::TimedOut`] when the time is over, and [`SendError::Cancelled`]
-    /// when the caller has given up before; also when it has from the start, and then nothing is sent. Not
-    /// heard of while there is no room for the request.
+    /// The errors of [`SendRight::call`]; [`SendError::TimedOut`] when the time is over, and [`SendError::Cancelled`]
+    /// when the caller has given up before; if it had given up before this call, nothing is sent. The end of the caller's wait is
+    /// not noticed while there is no room for the request.
     pub fn call_through(&self, right: &SendRight, bytes: &[u8]) -> Result<Message, SendError> {
         if self.is_cancelled() {
             let deadline_ns = self.reply_right().and_then(ReplySlot::deadline_ns);
@@ -115,12 +115,12 @@ impl Request {
 }
 
 impl ReplyRight {
-    /// As [`Request::cancelled`].
+    /// Like [`Request::cancelled`].
     pub fn cancelled(&self) -> Cancelled<'_> {
         Cancelled(Some(Watch::new(self.slot())))
     }
 
-    /// As [`Request::wait_cancelled_timeout`].
+    /// Like [`Request::wait_cancelled_timeout`].
     #[must_use]
     pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
         wait(self.cancelled(), timeout)

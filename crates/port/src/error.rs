@@ -25,7 +25,7 @@ pub use right::RightError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Gone {
-    /// Its process ended or closed the link. Rights to the peer no longer work: connect again.
+    /// The peer's process ended or closed the link. Rights to the peer no longer work: connect again.
     Process,
     /// The process lives; the port's receive right was dropped, or lost while it moved.
     Port,
@@ -47,7 +47,7 @@ pub enum Gone {
 pub struct PeerFault {
     /// The rule it broke.
     pub rule: Rule,
-    /// Where in the link's region.
+    /// The place in the link's region, in bytes from its start.
     pub offset: usize,
 }
 
@@ -63,9 +63,9 @@ impl From<Fault> for PeerFault {
 /// A limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The exhausted resource; and behind a semicolon, what to do about it.
+    /// The exhausted resource; behind a semicolon, the remedy.
     pub what: &'static str,
-    /// How many there are; zero if unknown.
+    /// The limit; zero if unknown.
     pub limit: u64,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for Exhausted {
     }
 }
 
-/// A system call failed in a way this library has no better word for.
+/// A system call failed for a reason without a variant of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call} failed: {errno}")]
 pub struct Os {
@@ -172,7 +172,7 @@ pub enum SetError {
     /// Descriptors or memory ran out.
     #[error(transparent)]
     Exhausted(Exhausted),
-    /// In a forked child, by its parent's node; or once the node was shut down.
+    /// The node is that of a forked child's parent, or was shut down.
     #[error(transparent)]
     Misuse(Misuse),
     /// Anything else.

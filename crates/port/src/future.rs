@@ -24,8 +24,8 @@ use std::sync::Arc;
 
 /// The reply to a call, for a task to wait for: [`SendRight::call_async`].
 ///
-/// Dropping it gives the call up, at any time: a reply that still comes is dropped, and a request
-/// that could not be sent yet never is. Works on every executor; may be moved between threads. As an
+/// Dropping the future gives the call up, at any time: a later reply is dropped, and a request
+/// that could not be sent yet is not sent. Works on every executor; may be moved between threads. As an
 /// async function it panics when it is polled after its end.
 #[must_use = "a reply that nobody waits for is given up"]
 pub struct Reply<'a> {
@@ -142,7 +142,7 @@ fn reply<'a>(
 }
 
 impl<'a> Sending<'a> {
-    /// As [`SendRight::call_async`]. Rights that could not be sent are dropped: send clones of rights you need
+    /// Like [`SendRight::call_async`]. Rights that could not be sent are dropped: send clones of rights you need
     /// to keep.
     ///
     /// # Errors

@@ -19,13 +19,13 @@ use std::sync::Arc;
 /// Makes a port without a name, with default options. See [`anonymous_with`].
 ///
 /// # Errors
-/// As [`anonymous_with`].
+/// The errors of [`anonymous_with`].
 pub fn anonymous() -> Result<ReceiveRight, BindError> {
     anonymous_with(Options::new())
 }
 
 /// Makes a port without a name, which is reached only through rights that were
-/// [minted](ReceiveRight::mint) and sent. No descriptor, no file; no system call but for the first use
+/// [minted](ReceiveRight::mint) and sent. No descriptor, no file; no system call except at the first use
 /// of the library in a process.
 ///
 /// # Errors
@@ -37,17 +37,17 @@ pub fn anonymous_with(options: Options) -> Result<ReceiveRight, BindError> {
 /// Binds `name` with default options. See [`bind_with`].
 ///
 /// # Errors
-/// As [`bind_with`].
+/// The errors of [`bind_with`].
 pub fn bind(name: &str) -> Result<ReceiveRight, BindError> {
     bind_with(name, Options::new())
 }
 
-/// Binds `name` and returns the right to receive what is sent to it. A name has 1 to 64 ASCII letters, digits, `.`, `_` and `-`,
+/// Binds `name` and returns the right to receive messages that are sent to it. A name has 1 to 64 ASCII letters, digits, `.`, `_` and `-`,
 /// and begins with neither `.` nor `-`.
 ///
 /// A socket file appears in the [rendezvous directory](crate::rendezvous::directory); one left by a dead
-/// server is replaced silently. The first use of the library in a process starts its keeper thread
-/// and measures the machine (about 5 ms). Blocks at most about a second, for other binders.
+/// server is replaced silently. The first use of the library in a process starts its control thread
+/// and measures the machine (about 5 ms). Blocks for about a second at most, while others bind.
 ///
 /// # Errors
 /// Each failure of [`BindError`] says what to do.
@@ -60,7 +60,7 @@ pub fn bind_with(name: &str, options: Options) -> Result<ReceiveRight, BindError
 /// Connects to the port bound as `name`, with default options. See [`connect_with`].
 ///
 /// # Errors
-/// As [`connect_with`].
+/// The errors of [`connect_with`].
 pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
     connect_with(name, Options::new())
 }
@@ -68,9 +68,9 @@ pub fn connect(name: &str) -> Result<SendRight, ConnectError> {
 /// Connects to the port bound as `name` and returns a right to send to it.
 ///
 /// The first connection to a process makes a link (a socket, a process descriptor, a sealed region of which
-/// only touched pages exist); further ones share it. Connections to this process itself, or to one that cannot
-/// be seen from here (in another PID namespace), each make a link, with its descriptors. First waits its turn
-/// behind other threads of this process that connect to the same name. Then blocks at most five seconds: for
+/// only touched pages exist); further connections share it. Connections to this process itself, or to one that cannot
+/// be seen from here (in another PID namespace), each make a link, with its descriptors. This function first waits for
+/// other threads of this process that connect to the same name. Then it blocks for at most five seconds: for
 /// threads that connect to another name of the same process, and for the handshake. The options say how this
 /// right's callers wait for replies.
 ///
@@ -81,12 +81,12 @@ pub fn connect_with(name: &str, options: Options) -> Result<SendRight, ConnectEr
     connect_at(&lifecycle::current()?, name, (options, None))
 }
 
-/// As [`connect`], at the longest for `timeout`, which covers the wait for other threads of this process that
+/// Like [`connect`], for at most `timeout`, which covers the wait for other threads of this process that
 /// connect to the same server. The first use of the library in a process measures the machine, which takes
 /// about 5 ms more.
 ///
 /// # Errors
-/// [`ConnectError::TimedOut`] then; others as [`connect_with`].
+/// [`ConnectError::TimedOut`] then; other errors as of [`connect_with`].
 pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, ConnectError> {
     name::check(name).map_err(ConnectError::BadName)?;
     connect_at(
@@ -96,11 +96,11 @@ pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, Conne
     )
 }
 
-/// Waits until the ports that this process has given away ([`Right::Receive`](crate::Right::Receive)) do not need it any more: all
-/// their senders have found the new homes. A process that ends before takes with it the messages and senders
-/// that still go through it. Returns whether that was so within `timeout`.
+/// Waits until the ports that this process has given away ([`Right::Receive`](crate::Right::Receive)) no longer need this process: all
+/// their senders have found the new homes. If the process ends before, the messages and senders
+/// that still go through it are lost. Returns whether all ports were free of it within `timeout`.
 ///
-/// Senders that cannot have a link with the new home keep this process in the way for as long as they
+/// The messages of senders that cannot have a link with the new home go through this process for as long as those senders
 /// have their rights. Blocks in the kernel.
 #[must_use]
 pub fn wait_moved(timeout: Duration) -> bool {
@@ -110,16 +110,16 @@ pub fn wait_moved(timeout: Duration) -> bool {
 /// Sets the quotas of each peer of this process, from now on. Some stores for each link.
 ///
 /// # Errors
-/// As [`anonymous`](crate::anonymous), of the first use of the library in a process.
+/// The errors of [`anonymous`](crate::anonymous), of the first use of the library in a process.
 pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
     set_quotas_by(move |_| quotas)
 }
 
-/// As [`set_quotas`], by the identity of the peer, as the kernel vouches for it. `quotas_of` is asked now for each peer,
-/// and by the control thread for those that come: it must not block.
+/// Like [`set_quotas`], by the identity of the peer, as the kernel vouches for it. `quotas_of` is called now for each peer,
+/// and by the control thread for later peers: it must not block.
 ///
 /// # Errors
-/// As there.
+/// The errors of [`set_quotas`].
 pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
 ) -> Result<(), NodeError> {
@@ -127,20 +127,20 @@ pub fn set_quotas_by(
     Ok(limits::set_at(&process, Arc::new(quotas_of))?)
 }
 
-/// Makes a port without a name that is reached by any holder of a descriptor ([`connect_by_descriptor`]). The rendezvous directory
-/// is used for a moment. For crates above.
+/// Makes a port without a name that any holder of a descriptor can reach ([`connect_by_descriptor`]). Uses the rendezvous directory
+/// for a moment. For crates above.
 ///
 /// # Errors
-/// As [`bind`], but for names.
+/// The errors of [`bind`], except those about names.
 #[doc(hidden)]
 pub fn behind_descriptor() -> Result<(ReceiveRight, OwnedFd), BindError> {
     binding::behind_descriptor(&lifecycle::current()?)
 }
 
-/// Connects to the port behind a descriptor that its process has got by [`behind_descriptor`]. For crates above.
+/// Connects to the port behind a descriptor that the port's process has made by [`behind_descriptor`]. For crates above.
 ///
 /// # Errors
-/// As [`connect_with`].
+/// The errors of [`connect_with`].
 #[doc(hidden)]
 pub fn connect_by_descriptor(descriptor: &OwnedFd) -> Result<SendRight, ConnectError> {
     connect_behind(&lifecycle::current()?, descriptor)

@@ -17,7 +17,7 @@ use handfast_sys::clock;
 pub struct Counters {
     /// Bound ports: name, and a value per [column](Self::COLUMNS).
     pub ports: Vec<(String, Vec<u64>)>,
-    /// Links, 1,024 at most, in no order that means anything: a value per column.
+    /// Links, at most 1,024, in arbitrary order: a value per column.
     pub links: Vec<Vec<u64>>,
 }
 
@@ -50,14 +50,14 @@ impl Counters {
 const TIMEOUT: Duration = Duration::from_secs(1);
 
 impl SendRight {
-    /// Reads the counters of the process that holds the receive right, through the link: the first
-    /// time its keeper hands out a descriptor of pages only it can write, which the link keeps.
-    /// Three system calls; blocks for the keeper then, at most one second.
+    /// Reads the counters of the process that holds the receive right, through the link. The first
+    /// time that process's control thread hands out a descriptor of pages that only that process can write, which the link keeps.
+    /// That takes three system calls, and blocks for at most one second.
     ///
-    /// They tell of all its peers: processes of its own user and of root get them.
+    /// The counters tell of all peers of that process, so only processes of its own user, and of root, get them.
     ///
     /// # Errors
-    /// [`SendError::NotShown`] where the process runs as another user, and this one not as root;
+    /// [`SendError::NotShown`] where that process runs as another user, and this one not as root;
     /// [`SendError::Gone`] when the process is gone, [`SendError::TimedOut`] when it does not
     /// answer.
     pub fn counters(&self) -> Result<Counters, SendError> {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 ///
 /// The peer can still write the block. So its bytes are copied out before anybody looks at them, in parts if
 /// that is enough ([`Self::copy_to`]), or handed on unseen ([`Self::write_to`]). An honest peer does not write
-/// it meanwhile; a peer that has taken it back, since the link has ended, is detected. When the peer's process
+/// the block meanwhile; a block that the peer has taken back, since the link has ended, is detected. When the peer's process
 /// dies the bytes stay as they are.
 ///
 /// A loan holds the memory of its link and of the whole arena. It cannot be sent on. One pointer, so that
@@ -83,7 +83,7 @@ impl Loan {
         self.held.as_ref().map_or(0, |held| held.len_bytes)
     }
 
-    /// Whether it has no bytes.
+    /// Whether the loan has no bytes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -93,7 +93,7 @@ impl Loan {
     /// peer is honest: check the copy, not the block.
     ///
     /// # Errors
-    /// [`LoanError::Outside`]; [`LoanError::Gone`], then `bytes` hold something else.
+    /// [`LoanError::Outside`]; [`LoanError::Gone`], and then the content of `bytes` is unspecified.
     #[inline]
     pub fn copy_to(&self, from: usize, bytes: &mut [u8]) -> Result<(), LoanError> {
         let (at, lender) = self.place(from, bytes.len())?;
@@ -111,12 +111,12 @@ impl Loan {
         }
     }
 
-    /// Copies all bytes out in pieces of 64, which need not go through memory again: as words, little-endian, the last
-    /// ones filled up with zeros. For uses that look at each byte once and keep none, such as a sum: as fast as reading
+    /// Copies all bytes out in pieces of 64, which need not go through memory again: as little-endian words, the last
+    /// piece filled up with zeros. For uses that look at each byte once and keep none, such as a sum: as fast as reading
     /// in place.
     ///
     /// # Errors
-    /// [`LoanError::Gone`]; `each` was given something else then.
+    /// [`LoanError::Gone`]; `each` has been given unspecified bytes then.
     #[inline]
     pub fn for_each_line(&self, mut each: impl FnMut([u64; 8])) -> Result<(), LoanError> {
         let (at, lender) = self.place(0, self.len())?;
@@ -143,7 +143,7 @@ impl Loan {
     /// `write`, which blocks as that descriptor does; returns how many bytes it took.
     ///
     /// # Errors
-    /// [`LoanError::Outside`]; [`LoanError::Os`]; [`LoanError::Gone`], then something else may have been
+    /// [`LoanError::Outside`]; [`LoanError::Os`]; [`LoanError::Gone`], and then unspecified bytes may have been
     /// written.
     pub fn write_to(&self, to: impl AsFd, from: usize) -> Result<usize, LoanError> {
         let len_bytes = self.len().saturating_sub(from);

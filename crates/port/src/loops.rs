@@ -50,15 +50,15 @@ fn loops(process: &Process) -> MutexGuard<'_, Vec<Weak<Link>>, rank::Loops> {
 }
 
 impl OwnRight {
-    /// A right by which this process itself sends to its port and calls it, from any thread: with this badge and these
-    /// permissions, and otherwise as a right that another process has got. It is revoked with this one; it counts as a
+    /// A right by which this process itself sends to its port and calls it, from any thread, with this badge and these
+    /// permissions. It behaves like a right of another process. It is revoked with this right, and counts as a
     /// right to the port until it is dropped ([`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders)); sending it in a message sends this
-    /// one. A receiver in this process gets it as an [`OwnRight`].
+    /// right. A receiver in this process gets it as an [`OwnRight`].
     ///
     /// Its messages go the same way as all others, through a link of this process with itself, which up to four ports
-    /// share: the first right makes the link (some twenty system calls, four descriptors), and it ends some milliseconds after the
+    /// share. The first right makes the link (some twenty system calls, four descriptors), and the link ends some milliseconds after the
     /// last one. Otherwise no system call. Does not block. A right that was dropped counts against the [quota](crate::Quotas::rights)
-    /// for as long.
+    /// until the link has ended.
     ///
     /// ```
     /// # use handfast_port as handfast;

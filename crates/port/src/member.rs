@@ -15,10 +15,10 @@ use handfast_sys::sync::Mutex;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A port whose messages come to the receiver of another: [`ReceiveRight::member`]. It has rights, badges, notices and an end of its
-/// own, and no thread, name or descriptor; some 500 bytes.
+/// A port whose messages come to the receiver of another port: [`ReceiveRight::member`]. It has rights, badges, notices and an end of its
+/// own, and no thread, name or descriptor; it takes some 500 bytes.
 ///
-/// When it is dropped its rights are revoked: their holders are told as for [`ReceiveRight::revoke`]. It ends with the port whose
+/// Dropping the port revokes its rights: their holders are told as for [`ReceiveRight::revoke`]. The port also ends with the port whose
 /// receiver it shares.
 pub struct MemberPort {
     port: Arc<Port>,
@@ -28,7 +28,7 @@ pub struct MemberPort {
 }
 
 impl ReceiveRight {
-    /// Makes a port whose messages and notices are received here, up to 1,048,576 in one process. [`Request::member`](crate::Request::member) tells
+    /// Makes a port whose messages and notices come to this receiver, up to 1,048,576 in one process. [`Request::member`](crate::Request::member) tells
     /// which port a message came to. No system call.
     ///
     /// # Errors
@@ -48,14 +48,14 @@ impl ReceiveRight {
 }
 
 impl MemberPort {
-    /// The number that [`Request::member`](crate::Request::member) returns for it. No other port of the process has it before this one
-    /// has ended.
+    /// The number that [`Request::member`](crate::Request::member) returns for this port. No other port of the process has that number
+    /// before this one has ended.
     #[must_use]
     pub fn key(&self) -> u32 {
         self.port.id
     }
 
-    /// As [`ReceiveRight::mint`]. In a forked child the right leads nowhere.
+    /// Like [`ReceiveRight::mint`]. In a forked child the right is dead.
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
         if self.is_own() {
@@ -64,21 +64,21 @@ impl MemberPort {
         OwnRight::to(&self.port, badge, ALL_PERMISSIONS)
     }
 
-    /// As [`ReceiveRight::revoke`].
+    /// Like [`ReceiveRight::revoke`].
     pub fn revoke(&self, badge: u64) {
         if self.is_there() {
             revoke::revoke_those(&self.port, badge, None);
         }
     }
 
-    /// As [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
+    /// Like [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders(&self) {
         if self.is_there() {
             notice::ask_no_senders(&self.port);
         }
     }
 
-    /// As [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
+    /// Like [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
     pub fn notify_no_senders_of(&self, badge: u64) {
         if self.is_there() {
             asked::ask_no_senders_of(&self.port, badge);

@@ -9,9 +9,9 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 /// Memory that can no longer be changed, neither by its maker nor by a receiver. Its bytes can be parsed in
 /// place. One descriptor and one mapping in each process that has it.
 ///
-/// It outlives its maker, and the link that it came through: its bytes stay when its sender dies. To send it costs as much as a
+/// Memory outlives its maker, and the link that it came through: its bytes stay when its sender dies. Sending it costs as much as a
 /// [descriptor](crate::Right::Descriptor), and its receiver makes three more system calls, whatever its length; the bytes are not
-/// copied. It is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` makes another of the same file, for
+/// copied. A `Memory` is sent once: `Memory::from_descriptor(memory.as_fd().try_clone_to_owned()?)` makes another one of the same file, for
 /// the next receiver, or to keep.
 ///
 /// ```no_run
@@ -25,7 +25,7 @@ use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 /// ```
 pub struct Memory(ForeignMemory<Sealed>);
 
-/// Memory that only its maker has, as long as it is written: [`Memory::create`].
+/// Memory that only its maker has, while it is being written: [`Memory::create`].
 pub struct MemoryMut(Draft);
 
 impl Memory {
@@ -39,12 +39,12 @@ impl Memory {
         Self(ForeignMemory::from(socket, sealed, len_bytes))
     }
 
-    /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All of
-    /// it is there from the beginning. Six system calls, two more for each further 2 MiB; three more where its thread is moved to another
+    /// Makes memory of `len_bytes` zero bytes, to be written and then [sealed](MemoryMut::seal). All pages
+    /// are allocated at once. Six system calls, two more for each further 2 MiB; three more where the thread is moved to another
     /// processor meanwhile.
     ///
     /// # Errors
-    /// [`MemoryError`]; [`MemoryError::Exhausted`] when there is not so much memory.
+    /// [`MemoryError`]; [`MemoryError::Exhausted`] when memory is short.
     pub fn create(len_bytes: usize) -> Result<MemoryMut, MemoryError> {
         if len_bytes == 0 {
             return Err(MemoryError::Empty);
@@ -56,14 +56,14 @@ impl Memory {
     /// Makes memory of a copy of `bytes`. One copy; system calls as of [`Self::create`] and [`MemoryMut::seal`].
     ///
     /// # Errors
-    /// As [`Self::create`] and [`MemoryMut::seal`].
+    /// The errors of [`Self::create`] and [`MemoryMut::seal`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, MemoryError> {
         let mut memory = Self::create(bytes.len())?;
         memory.copy_from_slice(bytes);
         memory.seal()
     }
 
-    /// Takes a memory file from elsewhere: sealed against writing, growing, shrinking and further
+    /// Takes a memory file from elsewhere, which must be sealed against writing, growing, shrinking and further
     /// seals, and without holes. Three system calls.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Memory {
         }
     }
 
-    /// The bytes, in place. No copy, no system call; a page in swap space is waited for.
+    /// The bytes, in place. No copy, no system call; a read waits for a page in swap space.
     #[must_use]
     pub const fn bytes(&self) -> &[u8] {
         self.0.get().bytes()
@@ -84,13 +84,13 @@ impl Memory {
 }
 
 impl MemoryMut {
-    /// Makes it constant, for good. Five system calls, no copy. Where the kernel is about to move a page, it waits for that, some 150 ms
-    /// at most, and where another processor has yet to list one (seldom, by the care of [`Memory::create`]), up to a second on a busy
-    /// machine; where it uses one for longer, and where another thread has forked while [`Memory::create`] was at work, the bytes are
-    /// copied to other memory, which is made constant.
+    /// Makes the memory constant, for good. Five system calls, no copy. Where the kernel is about to move a page, this waits for that, some
+    /// 150 ms at most. Where another processor has yet to list a page (seldom, since [`Memory::create`] avoids that), this waits up to a second
+    /// on a busy machine. Where the kernel uses a page for longer, and where another thread has forked while [`Memory::create`] was at work,
+    /// the bytes are copied to other memory, which is made constant.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`] where that has happened three times in a row; [`MemoryError::Exhausted`] without room for a copy. The
+    /// [`MemoryError::InUse`] where such a copy was needed three times in a row; [`MemoryError::Exhausted`] without room for a copy. The
     /// bytes are lost then.
     pub fn seal(self) -> Result<Memory, MemoryError> {
         match self.0.seal() {

@@ -122,9 +122,9 @@ impl Message {
             .unwrap_or_default()
     }
 
-    /// As [`Self::take_rights`], for libraries that drop what they do not hand on: closing a descriptor among them may block for as
-    /// long as its sender likes, but not as long as this message is there; then a thread of this library closes it. One system call
-    /// more for each descriptor.
+    /// Like [`Self::take_rights`], for libraries that drop rights which they do not hand on. Closing a descriptor of a message may block for as
+    /// long as its sender likes. While this message exists, such a close does not block: a thread of this library does it later. One
+    /// system call more for each descriptor.
     #[doc(hidden)]
     #[must_use]
     pub fn take_rights_held(&mut self) -> Vec<Right> {
@@ -137,8 +137,8 @@ impl Message {
         self.take_rights()
     }
 
-    /// Takes the first loan that came with it and has not been taken, and leaves its other rights in their order.
-    /// Without the allocation that goes with [`Self::take_rights`].
+    /// Takes the first loan that came with the message and has not been taken, and leaves the other rights in their order.
+    /// Avoids the allocation of [`Self::take_rights`].
     #[must_use]
     pub fn take_loan(&mut self) -> Option<Loan> {
         let rights = self.rights_mut()?;

@@ -21,9 +21,9 @@ use std::sync::Arc;
 /// A node: ports, links, a control thread and a configuration of their own.
 ///
 /// The free functions ([`bind`](crate::bind), [`connect`](crate::connect) and others) use the [global](Self::global) node. A
-/// program makes a node of its own where it must not share that: a plug-in, a language binding, a test with several nodes in one
-/// process. Nodes of one process are strangers to each other, with the same protocols between them as between processes, but for
-/// one thing: they do not share links, so each [`connect`](Self::connect) between them makes one.
+/// program makes a node of its own where it must not share the global one: a plug-in, a language binding, a test with several nodes in one
+/// process. Nodes of one process are strangers to each other, with the same protocols between them as between processes, except that
+/// they do not share links, so each [`connect`](Self::connect) between them makes one.
 ///
 /// A right belongs to the node that got it. Sent by a right of another node of the process, it is refused with
 /// [`RightError::OtherNode`](crate::error::RightError::OtherNode).
@@ -63,27 +63,27 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Where the node's names lie; `/run/handfast` unless it is set. The permissions of the directory are the access control, see
+    /// Sets the directory of the node's names; `/run/handfast` unless it is set. The permissions of the directory are the access control, see
     /// [`rendezvous::directory`](crate::rendezvous::directory).
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
         self.configuration.directory = Some(directory.into());
         self
     }
 
-    /// How ports and rights of the node wait that do not say so themselves.
+    /// Sets how those ports and rights of the node wait that have no options of their own.
     pub fn options(mut self, options: Options) -> Self {
         self.configuration.options = options;
         self
     }
 
-    /// Whether the node makes links with processes that others introduce it to; it does unless this is set. Without such links,
-    /// rights to their ports go through the process that gave them.
+    /// Sets whether the node makes links with processes that others introduce it to; `true` unless it is set. Without such links,
+    /// the messages of rights to their ports go through the process that gave them.
     pub fn direct_introductions(mut self, direct: bool) -> Self {
         self.configuration.meets_strangers = direct;
         self
     }
 
-    /// Starts the node: a control thread, and six descriptors. The first node of a process also measures the machine, in about 5 ms.
+    /// Starts the node, which takes a control thread and six descriptors. The first node of a process also measures the machine, in about 5 ms.
     ///
     /// # Errors
     /// [`NodeError`], without descriptors, memory or threads.
@@ -98,78 +98,78 @@ impl Node {
     /// [`shutdown`](Self::shutdown) the next use starts another.
     ///
     /// # Errors
-    /// As [`NodeBuilder::start`].
+    /// The errors of [`NodeBuilder::start`].
     pub fn global() -> Result<Self, NodeError> {
         let process = lifecycle::current()?;
         Ok(Self { process })
     }
 
-    /// A node that the environment does not configure.
+    /// Builds a node that the environment does not configure.
     pub fn builder() -> NodeBuilder {
         NodeBuilder {
             configuration: Configuration::new(),
         }
     }
 
-    /// Where the node's names lie.
+    /// The directory of the node's names.
     #[must_use]
     pub fn directory(&self) -> PathBuf {
         self.process.configuration.directory()
     }
 
-    /// As [`bind`](crate::bind), by this node.
+    /// Like [`bind`](crate::bind), by this node.
     ///
     /// # Errors
-    /// As [`bind_with`](crate::bind_with).
+    /// The errors of [`bind_with`](crate::bind_with).
     pub fn bind(&self, name: &str) -> Result<ReceiveRight, BindError> {
         self.bind_with(name, Options::new())
     }
 
-    /// As [`bind_with`](crate::bind_with), by this node.
+    /// Like [`bind_with`](crate::bind_with), by this node.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`bind_with`](crate::bind_with).
     pub fn bind_with(&self, name: &str, options: Options) -> Result<ReceiveRight, BindError> {
         binding::bind_at(&self.process, name, options)
     }
 
-    /// As [`anonymous`](crate::anonymous), by this node.
+    /// Like [`anonymous`](crate::anonymous), by this node.
     ///
     /// # Errors
-    /// As [`anonymous_with`](crate::anonymous_with).
+    /// The errors of [`anonymous_with`](crate::anonymous_with).
     pub fn anonymous(&self) -> Result<ReceiveRight, BindError> {
         self.anonymous_with(Options::new())
     }
 
-    /// As [`anonymous_with`](crate::anonymous_with), by this node.
+    /// Like [`anonymous_with`](crate::anonymous_with), by this node.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`anonymous_with`](crate::anonymous_with).
     pub fn anonymous_with(&self, options: Options) -> Result<ReceiveRight, BindError> {
         self.process.check()?;
         Ok(binding::nameless(&self.process, options)?)
     }
 
-    /// As [`connect`](crate::connect), by this node.
+    /// Like [`connect`](crate::connect), by this node.
     ///
     /// # Errors
-    /// As [`connect_with`](crate::connect_with).
+    /// The errors of [`connect_with`](crate::connect_with).
     pub fn connect(&self, name: &str) -> Result<SendRight, ConnectError> {
         self.connect_with(name, Options::new())
     }
 
-    /// As [`connect_with`](crate::connect_with), by this node.
+    /// Like [`connect_with`](crate::connect_with), by this node.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`connect_with`](crate::connect_with).
     pub fn connect_with(&self, name: &str, options: Options) -> Result<SendRight, ConnectError> {
         connect::connect_at(&self.process, name, (options, None))
     }
 
-    /// As [`connect_timeout`](crate::connect_timeout), by this node.
+    /// Like [`connect_timeout`](crate::connect_timeout), by this node.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`connect_timeout`](crate::connect_timeout).
     pub fn connect_timeout(
         &self,
         name: &str,
@@ -178,15 +178,15 @@ impl Node {
         connect::connect_at(&self.process, name, (Options::new(), Some(timeout)))
     }
 
-    /// As [`WaitSet::with`], for ports of this node.
+    /// Like [`WaitSet::with`], for ports of this node.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`WaitSet::with`].
     pub fn wait_set(&self, options: Options) -> Result<WaitSet, SetError> {
         WaitSet::of(self.process.clone(), options)
     }
 
-    /// As [`set_quotas`](crate::set_quotas), for peers of this node.
+    /// Like [`set_quotas`](crate::set_quotas), for peers of this node.
     ///
     /// # Errors
     /// In a forked child, or once the node was shut down.
@@ -194,10 +194,10 @@ impl Node {
         self.set_quotas_by(move |_| quotas)
     }
 
-    /// As [`set_quotas_by`](crate::set_quotas_by), for peers of this node.
+    /// Like [`set_quotas_by`](crate::set_quotas_by), for peers of this node.
     ///
     /// # Errors
-    /// As [`Self::set_quotas`].
+    /// The errors of [`Self::set_quotas`].
     pub fn set_quotas_by(
         &self,
         quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
@@ -205,7 +205,7 @@ impl Node {
         limits::set_at(&self.process, Arc::new(quotas_of))
     }
 
-    /// As [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut
+    /// Like [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut
     /// down while a port needed it.
     #[must_use]
     pub fn wait_moved(&self, timeout: Duration) -> bool {
@@ -214,10 +214,10 @@ impl Node {
 
     /// Ends the node, in this order: nobody can connect any more; its links end, so that peers find
     /// [`Gone::Process`](crate::error::Gone::Process), and so do calls of this node; its receivers wake, and fail with
-    /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as all further use of its handles does that needs the node; its
-    /// control thread ends, for which this waits. A connect under way ends with its own error, within its time limit.
+    /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as does all further use of its handles that needs the node; its
+    /// control thread ends, and this waits for that end. A connect under way ends with its own error, within its time limit.
     ///
-    /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names go
+    /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names are removed
     /// when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given
     /// back when its handles have been dropped. Blocks for some milliseconds; a waker or a subscriber that the control thread
     /// runs does not wait for that thread. Once is enough; a second call does nothing.

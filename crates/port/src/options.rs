@@ -11,7 +11,7 @@ use handfast_wait::Strategy;
 /// ignored, with a warning to `tracing`:
 ///
 /// * `HANDFAST_STRATEGY`: a strategy name as [`Strategy`] parses it (`adaptive`, `block`, `spin-block:50` ...); the default of
-///   endpoints that set none.
+///   endpoints without a strategy of their own.
 /// * `HANDFAST_SPIN_CAP_US`: the longest any adaptive wait may spin, in microseconds. An endpoint's own cap can only lower it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
@@ -33,7 +33,7 @@ impl Options {
         self
     }
 
-    /// The longest a wait by [`Strategy::Adaptive`] may spin. Others have limits of their own.
+    /// The longest a wait by [`Strategy::Adaptive`] may spin. Other strategies have limits of their own.
     #[must_use]
     pub const fn spin_cap(mut self, cap: Duration) -> Self {
         self.spin_cap = Some(cap);

@@ -39,19 +39,19 @@ pub struct NotForwarded {
 
 impl ReplyRight {
     /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
-    /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which it
+    /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which the caller
     /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
-    /// the process's strategy. More than 64 KiB go as in [`Request::reply`], which waits for no memory: [`RightError::Loans`] where the
-    /// peer has all of it still.
+    /// the process's strategy. More than 64 KiB go as in [`Request::reply`], which does not wait for memory: [`RightError::Loans`] where the
+    /// peer still has all blocks of it.
     ///
     /// # Errors
-    /// As [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
+    /// The errors of [`SendRight::call`]; [`SendError::Gone`] also when the caller drops that reply right, or is
     /// gone.
     pub fn call(self, bytes: &[u8]) -> Result<Message, SendError> {
         self.call_by(bytes, None)
     }
 
-    /// As [`Self::call`], at the longest for `timeout`.
+    /// Like [`Self::call`], for at most `timeout`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then; a later answer is dropped.
@@ -138,17 +138,17 @@ impl Request {
     /// (its control thread), and so are calls whose caller has no link with the receiver: the link's counters
     /// `forwards` and `vines` show this. Waits by the strategy while the queue is full.
     ///
-    /// When the process it was passed to dies, the caller is told so; when this process dies, a call that has a
+    /// When the process that the call was passed to dies, the caller is told; when this process dies, a call that has a
     /// path is not affected.
     ///
     /// # Errors
-    /// As [`SendRight::send`]; [`Misuse::NotACall`] for a one-way message. The request comes back, and
+    /// The errors of [`SendRight::send`]; [`Misuse::NotACall`] for a one-way message. The request comes back, and
     /// can be answered.
     pub fn forward(self, to: &SendRight, bytes: &[u8]) -> Result<(), NotForwarded> {
         self.forward_by(to, bytes, Vec::new(), Waiting::Always)
     }
 
-    /// As [`Self::forward`], waiting at the longest for `timeout`.
+    /// Like [`Self::forward`], waiting for at most `timeout`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then.
@@ -162,7 +162,7 @@ impl Request {
         self.forward_by(to, bytes, Vec::new(), until)
     }
 
-    /// As [`Self::forward`]; never blocks.
+    /// Like [`Self::forward`]; never blocks.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue.
@@ -170,10 +170,10 @@ impl Request {
         self.forward_by(to, bytes, Vec::new(), Waiting::Never)
     }
 
-    /// As [`Self::forward`], with rights beside the bytes: all arrive, or none.
+    /// Like [`Self::forward`], with rights beside the bytes: all arrive, or none.
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`Self::forward`], and [`SendError::Right`].
     pub fn forward_with(
         self,
         to: &SendRight,

@@ -40,10 +40,10 @@ const IDLE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 100 });
 
 /// A port that is served on every CPU: [`ReceiveRight::serve_per_cpu`].
 ///
-/// Dropping it unbinds the name and ends the workers. The drop waits for busy workers, and at most 100 ms for idle
+/// Dropping the server unbinds the name and ends the workers. The drop waits for busy workers, and at most 100 ms for idle
 /// ones. Calls that no worker has received end with [`Gone::Port`](crate::error::Gone::Port) at their callers.
 ///
-/// It is no receive right: no other receiver takes from the port, and the port does not move.
+/// A `PerCpu` is no receive right: no other receiver takes from the port, and the port does not move.
 ///
 /// ```compile_fail,E0599
 /// # fn received(server: handfast_port::PerCpu) {
@@ -70,7 +70,7 @@ pub struct PerCpu {
 /// A receiver of a port that is served on every CPU: [`PerCpu::places`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The CPU whose messages come to this receiver; `None` for the port's own receiver, of which there is one.
+    /// The CPU whose messages come to this receiver; `None` for the port's own receiver.
     pub cpu: Option<u32>,
     /// Number of workers started so far.
     pub started: u64,
@@ -170,14 +170,14 @@ impl Servers {
 
 impl ReceiveRight {
     /// Serves the port on every CPU that this thread may run on: a request is handled on the CPU where it was made, by a
-    /// worker pinned there. No two CPUs write to the same cache line for it or take a common lock. The first message on
+    /// worker pinned there. No two CPUs write to the same cache line for a request or take a common lock. The first message on
     /// a CPU starts a worker there, in some 100 us; the worker ends after 100 ms without one.
     ///
     /// `handler` is called for each message and notice, on several CPUs at once; it answers by [`Worker::reply`], or as
     /// any receiver does. While it runs, other messages of its CPU wait. A handler that panics ends its call as
     /// [`Gone::Reply`](crate::error::Gone::Reply), and nothing else.
     ///
-    /// Both sides sleep while they wait, whatever their strategies: on one CPU the other runs meanwhile. A call takes a
+    /// Both sides sleep while they wait, whatever their strategies, since they share a CPU. A call takes a
     /// wake-up and two switches, some 5 us: as long as one client keeps a server busy, a [single thread](Self::receive)
     /// that spins on its own CPU answers sooner.
     ///
@@ -261,7 +261,7 @@ pub(crate) fn tell_spread(process: &Process, link: &Link) {
 }
 
 impl PerCpu {
-    /// The bound name; empty for one without.
+    /// The bound name; empty for a port without one.
     #[must_use]
     pub fn name(&self) -> &str {
         self.server.desks[0].right.name()
@@ -279,35 +279,35 @@ impl PerCpu {
         self.server.desks.iter().map(place).collect()
     }
 
-    /// As [`ReceiveRight::mint`].
+    /// Like [`ReceiveRight::mint`].
     #[must_use]
     pub fn mint(&self, badge: u64) -> OwnRight {
         self.server.desks[0].right.mint(badge)
     }
 
-    /// As [`ReceiveRight::mint_with`].
+    /// Like [`ReceiveRight::mint_with`].
     #[must_use]
     pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {
         self.server.desks[0].right.mint_with(badge, permissions)
     }
 
-    /// As [`ReceiveRight::revoke`].
+    /// Like [`ReceiveRight::revoke`].
     pub fn revoke(&self, badge: u64) {
         self.server.desks[0].right.revoke(badge);
     }
 
-    /// As [`ReceiveRight::revoke_from`].
+    /// Like [`ReceiveRight::revoke_from`].
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         self.server.desks[0].right.revoke_from(holder, badge);
     }
 
-    /// As [`ReceiveRight::notify_no_senders`]. Messages that the last senders left on other CPUs may be handled after
+    /// Like [`ReceiveRight::notify_no_senders`]. Messages that the last senders left on other CPUs may be handled after
     /// the notice.
     pub fn notify_no_senders(&self) {
         self.server.desks[0].right.notify_no_senders();
     }
 
-    /// As [`ReceiveRight::notify_no_senders_of`], with the same caveat.
+    /// Like [`ReceiveRight::notify_no_senders_of`], with the same caveat.
     pub fn notify_no_senders_of(&self, badge: u64) {
         self.server.desks[0].right.notify_no_senders_of(badge);
     }

@@ -14,16 +14,16 @@ pub struct Quotas {
     /// Rights to ports of this process that a peer may have at once, some 35 bytes each; revoked ones count until the peer
     /// has given them back. Beyond that, giving the peer a right fails
     /// ([`RightError::Exhausted`](crate::error::RightError::Exhausted)), its connections are refused, and rights that it
-    /// claims or attenuates are dead ([`Gone::Right`](crate::error::Gone::Right)). 1,048,576 at most, and unless it is
-    /// set. The number a peer has is in the counters of its link ([`Counters`](crate::Counters)).
+    /// claims or attenuates are dead ([`Gone::Right`](crate::error::Gone::Right)). At most 1,048,576, which is also the
+    /// default. The number of rights that a peer has is in the counters of its link ([`Counters`](crate::Counters)).
     pub rights: u32,
     /// Rights to ports of this process that a peer may have passed on to others that have not claimed them, some 100 bytes each.
-    /// A further one has no effect: for its recipient the port is gone ([`Gone::Port`](crate::error::Gone::Port)). 65,536 at most
-    /// for all peers together, three quarters of them for one user, and unless it is set.
+    /// A further one has no effect: for its recipient the port is gone ([`Gone::Port`](crate::error::Gone::Port)). At most 65,536
+    /// for all peers together, three quarters of them for one user; 65,536 is also the default.
     pub provisions: u32,
-    /// Control messages of a peer, most of them wake-ups, that this process takes in a second; further ones wait for
-    /// the next tenth of it, and the peer's wake-ups come as late. 50,000 unless it is set, which takes about a tenth
-    /// of a processor; 10 at least.
+    /// Control messages of a peer, most of them wake-ups, that this process takes in a second. Further ones wait for
+    /// the next tenth of a second, and delay the peer's wake-ups as long. The default, 50,000, takes about a tenth
+    /// of a processor; at least 10.
     pub control_messages_per_s: u32,
 }
 

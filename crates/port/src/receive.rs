@@ -19,24 +19,24 @@ use handfast_sys::clock;
 use handfast_wait::Waiter;
 use std::time::Instant;
 
-/// Why an operation that answers and receives has received nothing.
+/// Why an operation that answers and then receives has received no message.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NotReceived {
-    /// The reply was not sent. Nothing was waited for.
+    /// The reply was not sent, and the operation did not wait for a message.
     #[error("the reply was not sent: {0}")]
     Reply(Returned<ReplyError>),
-    /// The call was not passed on. Nothing was waited for.
+    /// The call was not passed on, and the operation did not wait for a message.
     #[error("the call was not passed on: {}", .0.error)]
     Forward(NotForwarded),
-    /// The reply was sent, or the call passed on.
+    /// The reply was sent, or the call passed on; receiving failed.
     #[error(transparent)]
     Receive(#[from] ReceiveError),
 }
 
 impl ReceiveRight {
-    /// Changes how this port waits, from the next wait on. A wait that has begun goes on unchanged, and is not
-    /// waited for. A short lock.
+    /// Changes how this port waits, from the next wait on. Does not end or change a wait that has begun. A short
+    /// lock.
     pub fn set_options(&self, options: Options) {
         if self.check().is_err() {
             return;
@@ -54,7 +54,7 @@ impl ReceiveRight {
         self.receive_by(None)
     }
 
-    /// As [`Self::receive`], at the longest for `timeout`.
+    /// Like [`Self::receive`], for at most `timeout`.
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
@@ -62,19 +62,19 @@ impl ReceiveRight {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::receive_timeout`], until `deadline`.
+    /// Like [`Self::receive_timeout`], until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::receive_timeout`].
     pub fn receive_deadline(&self, deadline: Instant) -> Result<Request, ReceiveError> {
         self.receive_by(Some(clock::instant_ns(deadline)))
     }
 
-    /// Takes a message if one waits. Never blocks. Where there is a [descriptor](Self::readiness) it looks as
-    /// the strategy says, 20 us at the longest, before it says for the first time that nothing is there.
+    /// Takes a message if one waits. Never blocks. Where the port has a [readiness descriptor](Self::readiness) this looks as often as
+    /// the strategy says, for at most 20 us, before it returns `Empty` for the first time.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] when none waits, or another thread is receiving.
+    /// [`ReceiveError::Empty`] when no message waits, or another thread is receiving.
     pub fn try_receive(&self) -> Result<Request, ReceiveError> {
         self.try_receive_then(|_, request| request)
     }
@@ -105,13 +105,13 @@ impl ReceiveRight {
 
     /// Replies to `request` and waits for the next message, in one operation: the rota times the reply's
     /// wake-up, if one is needed (an overloaded server wakes few clients at once), and the port is already
-    /// being polled when the client posts again. For a one-way message or a notice no reply is sent, and this
+    /// being polled when the client posts again. For a one-way message or a notice this sends no reply and
     /// only waits.
     ///
     /// Busy: no system call, two copies. One system call if the caller sleeps.
     ///
     /// # Errors
-    /// As [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
+    /// The errors of [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
     /// dropped: [`Request::reply`] says so.
     pub fn reply_and_receive(
         &self,
@@ -121,7 +121,7 @@ impl ReceiveRight {
         reply_and_receive(self, request, bytes, None)
     }
 
-    /// As [`Self::reply_and_receive`], waiting at the longest for `timeout`. The reply is sent
+    /// Like [`Self::reply_and_receive`], waiting for at most `timeout`. The reply is sent
     /// in any case.
     ///
     /// # Errors
@@ -135,10 +135,10 @@ impl ReceiveRight {
         reply_and_receive(self, request, bytes, Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::reply_and_receive_timeout`], until `deadline`.
+    /// Like [`Self::reply_and_receive_timeout`], until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::reply_and_receive_timeout`].
     pub fn reply_and_receive_deadline(
         &self,
         request: Request,
@@ -151,7 +151,7 @@ impl ReceiveRight {
     /// Replies, and takes a message if one waits. Never blocks.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] when none waits.
+    /// [`ReceiveError::Empty`] when no message waits.
     pub fn reply_and_try_receive(
         &self,
         request: Request,
@@ -161,12 +161,12 @@ impl ReceiveRight {
         self.try_receive()
     }
 
-    /// As [`Self::reply_and_receive`], with rights beside the reply: all arrive, or none. Wakes and system calls as there, and those of
+    /// Like [`Self::reply_and_receive`], with rights beside the reply: all arrive, or none. Wakes and system calls as there, and those of
     /// each kind of [`Right`].
     ///
     /// # Errors
-    /// [`NotReceived::Reply`] with the rights, as [`Request::reply_with`]: the call has ended as dropped, and nothing was waited for.
-    /// Not for a caller that has died: the rights are dropped then, as those that were under way to it. [`NotReceived::Receive`] as
+    /// [`NotReceived::Reply`] with the rights, as [`Request::reply_with`]: the call has ended as dropped, and the operation has not waited.
+    /// The death of the caller is no error: the rights are dropped then, as are rights under way to it. [`NotReceived::Receive`] as
     /// [`Self::receive`].
     pub fn reply_with_and_receive(
         &self,
@@ -178,10 +178,10 @@ impl ReceiveRight {
         Ok(self.receive_by(None)?)
     }
 
-    /// As [`Self::reply_with_and_receive`], waiting at the longest for `timeout`.
+    /// Like [`Self::reply_with_and_receive`], waiting for at most `timeout`.
     ///
     /// # Errors
-    /// As there, and [`ReceiveError::TimedOut`] then.
+    /// The errors of [`Self::reply_with_and_receive`], and [`ReceiveError::TimedOut`] then.
     pub fn reply_with_and_receive_timeout(
         &self,
         request: Request,
@@ -197,7 +197,7 @@ impl ReceiveRight {
     /// Passes a call on, as [`Request::forward_with`], and waits for the next message.
     ///
     /// # Errors
-    /// [`NotReceived::Forward`] with the request and the rights, as there: nothing was waited for. [`NotReceived::Receive`] as
+    /// [`NotReceived::Forward`] with the request and the rights, as there: the operation has not waited. [`NotReceived::Receive`] as
     /// [`Self::receive`].
     pub fn forward_and_receive(
         &self,

@@ -14,11 +14,11 @@ mod mint;
 
 /// The right to receive from a port. One port has one; threads may share it by reference.
 ///
-/// Dropping it unbinds the name. Calls that it has not received end with [`Gone::Port`](crate::error::Gone::Port) at their
-/// callers. A [`Request`](crate::Request) that was received, or passed on, is answered as before; dropped, it ends its
+/// Dropping the right unbinds the name. Calls that were not received end with [`Gone::Port`](crate::error::Gone::Port) at their
+/// callers. A [`Request`](crate::Request) that was received, or passed on, can still be answered; dropping it ends its
 /// call with [`Gone::Reply`](crate::error::Gone::Reply).
 ///
-/// There is one for each port:
+/// A port has one receive right, which cannot be cloned:
 ///
 /// ```compile_fail,E0599
 /// # fn copied(right: handfast_port::ReceiveRight) {
@@ -62,12 +62,12 @@ impl ReceiveRight {
     }
 
     /// Takes up the name that came with this right: from now on its connectors come here, through a thread that sleeps in
-    /// `accept`. A name that comes is not taken up unasked: the socket behind it stays its old home's, too, which can hold up
-    /// that thread, and answer connectors. Do it for senders that you trust with the name. No effect for a right without a name
-    /// that came. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
+    /// `accept`. The library does not do this by itself: the old home keeps the socket behind the name, too, and can hold up
+    /// that thread, and answer connectors. Take up the name where you trust the sender with it. No effect for a right that came without a
+    /// name. Connectors wait meanwhile, as long as they do for a server. Some ten system calls.
     ///
     /// # Errors
-    /// [`BindError`] without descriptors or threads; it can be tried again.
+    /// [`BindError`] without descriptors or threads; try again later.
     /// [`BindError::Misuse`] in a forked child, or once the node was shut down.
     pub fn take_up_name(&mut self) -> Result<(), BindError> {
         let port = self.port().clone();
@@ -103,8 +103,8 @@ impl ReceiveRight {
         })
     }
 
-    /// The bound name; empty for one without. One that came from another process has its name before it
-    /// [takes it up](Self::take_up_name).
+    /// The bound name; empty for a port without one. A port that came from another process has its name before the name is
+    /// [taken up](Self::take_up_name).
     #[must_use]
     pub fn name(&self) -> &str {
         &self.port.name

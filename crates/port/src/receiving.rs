@@ -12,8 +12,8 @@ use handfast_sys::BorrowedFd;
 
 /// The next message of a port, for a task to wait for: [`ReceiveRight::receive_async`].
 ///
-/// Dropping it loses no message: one is taken only when the future is ready. A future that was woken and is
-/// neither polled nor dropped keeps the others of its port waiting.
+/// Dropping the future loses no message: a message is taken only when the future is ready. A future that was woken and is
+/// neither polled nor dropped keeps the other tasks of its port waiting.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Receive<'a> {
     right: &'a ReceiveRight,
@@ -26,9 +26,9 @@ impl ReceiveRight {
     /// Receives, for a task. Any number of tasks may wait at one port, beside threads; each message goes to one
     /// of them, and among tasks mostly to the one that has waited longest.
     ///
-    /// The first poll spins by the port's strategy, 20 us at the longest, and blocks its executor for that time;
-    /// [`Strategy::Block`](crate::Strategy::Block) does not. A message that comes meanwhile costs what
-    /// [`receive`](Self::receive) costs, and no system call. Going to sleep costs no system call here; each post
+    /// The first poll spins by the port's strategy, for at most 20 us, and blocks its executor for that time;
+    /// [`Strategy::Block`](crate::Strategy::Block) does not. A message that comes meanwhile costs as much as
+    /// [`receive`](Self::receive), and no system call. Going to sleep costs no system call here; each post
     /// that ends a sleep costs its sender one, and wakes this process's control thread and then the executor. Other
     /// tasks that wait here cost a message an uncontended lock and a wake-up of the executor's. The library needs no
     /// runtime.
@@ -77,18 +77,18 @@ impl ReceiveRight {
     }
 
     /// A descriptor that is readable while there may be something to receive, messages or notices: for event
-    /// loops that wait in `epoll` or `poll` and cannot be woken otherwise. Made when first asked for; it stays
-    /// with the port, and a duplicate works as well.
+    /// loops that wait in `epoll` or `poll` and cannot be woken otherwise. The first call makes the descriptor, which stays
+    /// with the port; a duplicate works as well.
     ///
     /// The descriptor stays readable until [`try_receive`](ReceiveRight::try_receive) has returned
     /// [`Empty`](ReceiveError::Empty); the next message then makes it readable again, which edge-triggered
     /// waits see, too. So: wait until it is readable, receive until empty, and repeat. It may be readable
-    /// though nothing is there. Wait for the descriptor, do not read it.
+    /// when no message is there. Wait for the descriptor, do not read it.
     ///
     /// While messages come before the strategy gives up spinning there is no system call. One is made when the port becomes
     /// empty, and one by the sender of the next message, which wakes this process's control thread. The tasks of the port
     /// ([`receive_async`](Self::receive_async)) and threads that [`receive`](Self::receive) may take the message it was
-    /// readable for. While the port is in a [`WaitSet`](crate::WaitSet) the descriptor says nothing.
+    /// readable for. While the port is in a [`WaitSet`](crate::WaitSet) the descriptor's state has no meaning.
     ///
     /// ```no_run
     /// # fn wait_until_readable(_: impl std::os::fd::AsFd) {}

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// as not set, and so does each in a set-user-id program. Permissions on the directory, and bind mounts of it, are the access
 /// control.
 ///
-/// The first [`bind`](crate::bind) makes it, for its owner alone; its parent directory must exist. For clients of other users,
+/// The first [`bind`](crate::bind) makes the directory, for its owner alone; its parent directory must exist. For clients of other users,
 /// make the directory beforehand, with permissions for them; they also need write permission for the server's socket in it, which
 /// the server's umask limits. Reads the environment; no system call.
 #[must_use]

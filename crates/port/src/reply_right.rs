@@ -8,11 +8,11 @@ use std::sync::Arc;
 /// The right to answer a call, once. It may be kept, moved to other threads, sent to other processes
 /// ([`Right::Reply`](crate::Right::Reply)) and called on.
 ///
-/// Dropping it unused, or the end of the process it has come to, ends the call at its caller as
+/// Dropping the right unused, or the end of the process that holds it, ends the call at its caller as
 /// [`Gone::Reply`](crate::error::Gone::Reply) or
 /// [`Gone::Process`](crate::error::Gone::Process).
 ///
-/// It cannot be used twice, nor copied:
+/// A reply right cannot be used twice, nor copied:
 ///
 /// ```compile_fail,E0382
 /// # fn twice(right: handfast_port::ReplyRight) {
@@ -65,7 +65,7 @@ impl ReplyRight {
         drop(self.into_slot());
     }
 
-    /// As [`Request::is_cancelled`](crate::Request::is_cancelled).
+    /// Like [`Request::is_cancelled`](crate::Request::is_cancelled).
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.slot().is_cancelled()

@@ -112,7 +112,7 @@ impl Request {
             && !received.seal.is_once()
     }
 
-    /// The requested notice, if this is one and no message:
+    /// The requested notice, if this request is a notice and no message:
     /// [`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders),
     /// [`SendRight::notify_death`](crate::SendRight::notify_death). A notice has no bytes and takes no reply.
     #[must_use]
@@ -121,21 +121,21 @@ impl Request {
         self.received().notice
     }
 
-    /// The port it came to, or of which it is a notice, among those that [share](crate::ReceiveRight::member) the receiver: its
-    /// [key](crate::MemberPort::key). `None`: the receiver's own.
+    /// The [key](crate::MemberPort::key) of the port that the message came to, or that the notice is about, among the ports that
+    /// [share](crate::ReceiveRight::member) the receiver. `None` for the receiver's own port.
     #[must_use]
     pub fn member(&self) -> Option<u32> {
         self.received().seal.member()
     }
 
-    /// The badge of the right it came through: as [minted](crate::ReceiveRight::mint), or zero when
+    /// The badge of the right that the message came through: as [minted](crate::ReceiveRight::mint), or zero when
     /// its sender connected by name.
     #[must_use]
     pub fn badge(&self) -> u64 {
         self.received().seal.badge
     }
 
-    /// Whether it is a message that came through a [send-once right](crate::SendOnceRight): its badge is the one of
+    /// Whether the message came through a [send-once right](crate::SendOnceRight). Its badge is then the one given to
     /// [`ReceiveRight::mint_once`](crate::ReceiveRight::mint_once).
     #[must_use]
     pub fn is_send_once(&self) -> bool {
@@ -143,8 +143,8 @@ impl Request {
         received.seal.is_once() && received.notice.is_none()
     }
 
-    /// The permissions of the right it came through: as [minted](crate::ReceiveRight::mint_with), less what holders have
-    /// [taken away](crate::SendRight::attenuate); all, when its sender connected by name.
+    /// The permissions of the right that the message came through: as [minted](crate::ReceiveRight::mint_with), less those that holders have
+    /// [taken away](crate::SendRight::attenuate); all, when the sender connected by name.
     #[must_use]
     pub fn permissions(&self) -> u16 {
         self.received().seal.permissions
@@ -171,7 +171,7 @@ impl Request {
     }
 
     /// Takes the rights that came with the message, in the order in which they were sent. Rights not taken are dropped with
-    /// it. They stay good when their sender dies, except rights to its own ports, and answers to it.
+    /// the message. The rights stay good when their sender dies, except rights to its own ports, and answers to it.
     #[must_use]
     pub fn take_rights(&mut self) -> Vec<Right> {
         let received = self.received.as_mut();
@@ -180,7 +180,7 @@ impl Request {
             .unwrap_or_default()
     }
 
-    /// As [`Message::take_loan`].
+    /// Like [`Message::take_loan`].
     #[must_use]
     pub fn take_loan(&mut self) -> Option<Loan> {
         self.received.as_mut()?.message.take_loan()
@@ -212,9 +212,9 @@ impl Request {
         self.received().is_call
     }
 
-    /// The longest reply that may be given, in bytes: 64 MiB to a process of the same user, 64 KiB to another user's; 0 if it is no call.
-    /// Of a call that was passed on, to the process that its answer goes to next, which may have to pass the answer on to one that takes
-    /// less.
+    /// The longest reply that may be given, in bytes: 64 MiB to a process of the same user, 64 KiB to another user's, 0 for a message that
+    /// is no call. For a call that was passed on, the limit of the process that the answer goes to next, which may have to pass the answer on to
+    /// a process with a lower limit.
     #[must_use]
     #[inline]
     pub fn reply_bytes_max(&self) -> usize {
@@ -228,8 +228,8 @@ impl Request {
         self.take_message()
     }
 
-    /// How long its caller still waits; zero when the time has passed, nothing when the caller has set no limit
-    /// ([`SendRight::call_timeout`](crate::SendRight::call_timeout)). The caller's claim, meant for work done on
+    /// How long the caller still waits; zero when the time has passed, `None` when the caller has set no limit
+    /// ([`SendRight::call_timeout`](crate::SendRight::call_timeout)). This is the caller's claim, meant for work done on
     /// its behalf ([`Self::call_through`]). When the call was passed on, the time is known some microseconds
     /// later. Costs a clock reading.
     #[must_use]
@@ -239,7 +239,7 @@ impl Request {
         Some(Duration::from_nanos(left_ns))
     }
 
-    /// The process and user that sent it, as the kernel vouched when the link was made.
+    /// The process and user that sent the message, as the kernel vouched when the link was made.
     #[must_use]
     pub fn peer(&self) -> Peer {
         let received = self.received();

@@ -15,8 +15,8 @@ use crate::{introduce, links};
 use std::sync::Arc;
 
 impl ReceiveRight {
-    /// Revokes all rights to this port with this badge, whoever holds them: other processes, this one
-    /// ([`OwnRight`](crate::OwnRight)), and messages on their way. Processes that connected by name have rights with
+    /// Revokes all rights to this port with this badge: those of other processes, of this one
+    /// ([`OwnRight`](crate::OwnRight)), and in messages on their way. Processes that connected by name have rights with
     /// badge zero. A right that is [minted](Self::mint) afterwards with the same badge is another, and good. [Send-once
     /// rights](crate::SendOnceRight) are not revoked.
     ///
@@ -29,7 +29,7 @@ impl ReceiveRight {
     /// ([`Notice::NoSenders`](crate::Notice::NoSenders)). In the tables of the holder and of this process it
     /// takes up room until the holder has dropped it.
     ///
-    /// Where this port has come from another process, that also holds for rights with this badge whose messages still go
+    /// If this port has come from another process, this also revokes rights with this badge whose messages still go
     /// by that process.
     ///
     /// One system call for each process that holds such a right, and a look at the tables of all links; where a
@@ -52,10 +52,10 @@ impl ReceiveRight {
         }
     }
 
-    /// As [`Self::revoke`], for one holder: rights with this badge that it has got, and that are on their way to
-    /// it. Rights that it has passed on stay with their holders, and so do this process's own; and the holder may
-    /// be given such a right again, by this process or by any that has one. The process that this port has come from gets
-    /// no such right for those who still send to it. Nothing happens when the link with
+    /// Like [`Self::revoke`], for one holder: the rights with this badge that it has, and those that are on their way to
+    /// it. Rights that the holder has passed on stay with their new holders, and this process's own rights stay, too. The holder may
+    /// be given such a right again, by this process or by any process that has one. The process that this port has come from gets
+    /// no such right for senders that still send to it. Nothing happens when the link with
     /// the holder has ended: its rights ended with the link.
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         if self.check().is_ok() {

@@ -14,54 +14,54 @@ use crate::send_once::{SendOnceRight, Way};
 use handfast_sys::OwnedFd;
 use std::sync::Arc;
 
-/// A right that travels, or has come, in a message.
+/// A right to be sent, or received, in a message.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Right {
-    /// To send to a port of another process, which gets it as [`Self::Own`]. No system call. A right to a third process's port
+    /// A right to send to a port of another process, which gets it as [`Self::Own`]. No system call. A right to a third process's port
     /// takes a thread and a port of this process, once for all such rights, and reaches that port through this process until
     /// its receiver has a link there.
     Send(SendRight),
-    /// To send to a port of this process; another process gets it as [`Self::Send`]. No system call; some 35 bytes for each
+    /// A right to send to a port of this process; another process gets it as [`Self::Send`]. No system call; some 35 bytes for each
     /// process that has it.
     Own(OwnRight),
-    /// To send one message to a port, of this process or another. No system call, as for the other rights to send; it is moved, and one
-    /// that could not be sent comes back.
+    /// A right to send one message to a port, of this process or another. No system call, as for the other rights to send. The right is
+    /// moved; a right that could not be sent comes back.
     SendOnce(SendOnceRight),
-    /// To a port of this process that has ended, or a right that was revoked; or to answer a call whose caller
+    /// A right to a port of this process that has ended, a right that was revoked, or a right to answer a call whose caller
     /// is gone.
     Dead,
-    /// To answer a call, once. No system call once there is a return path ([`Request::forward`](crate::Request::forward)).
+    /// A right to answer a call, once. No system call once there is a return path ([`Request::forward`](crate::Request::forward)).
     Reply(ReplyRight),
-    /// To the open file of a descriptor. The receiver gets its own descriptor of it, close-on-exec; the
+    /// A descriptor. The receiver gets its own descriptor of it, close-on-exec; the
     /// sender's is closed once it has been sent. One system call to send the descriptors of a message, one to
     /// receive them, and the receiver's control thread wakes; no copies. At most 64, including memory, are on
     /// their way to one process ([`RightError::Unclaimed`]). A descriptor that is not received is closed, also
     /// when either process dies.
     Descriptor(OwnedFd),
-    /// To memory that can no longer be changed.
+    /// Memory that can no longer be changed.
     Memory(Memory),
-    /// To receive from a port, which moves with it: the messages that wait there, in order, and all its
+    /// The right to receive from a port, which moves with it: the messages that wait there, in order, and all its
     /// senders. Calls that have been received stay where they are. A bound name comes along, and so does a
     /// requested notice of no senders. Options do not: the port waits by the new home's
     /// ([`ReceiveRight::set_options`]).
     ///
     /// Senders may notice that messages take longer, while the port is under way and until they have a direct way to its new
-    /// process; each sender gets that by itself, if the two can have a link ([`wait_moved`](crate::wait_moved)). The port is
+    /// process. Each sender gets a direct way by itself, if the two can have a link ([`wait_moved`](crate::wait_moved)). The port is
     /// dropped when the right is not taken up, or either process dies before it has arrived. When this process ends, senders
     /// that still go through it lose the port.
     ///
-    /// Costs two control messages, and some for each sender; a thread of this process until all have switched.
+    /// Costs two control messages, some more for each sender, and a thread of this process until all senders have switched.
     /// Waiting messages are copied only when passed on.
     ///
-    /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. It may not
-    /// go to its own port ([`RightError::Home`](crate::error::RightError::Home)).
+    /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. A receive right
+    /// cannot be sent to its own port ([`RightError::Home`](crate::error::RightError::Home)).
     Receive(ReceiveRight),
     /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one
-    /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, but
-    /// one for the first block of each arena that goes to a process; no copies.
+    /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, except
+    /// for the first block of each arena that goes to a process; no copies.
     Block(Block),
-    /// A block of an arena of the sender's, which has been lent. It cannot be sent on.
+    /// A block of the sender's arena, lent to this process. A loan cannot be sent on.
     Loan(Loan),
     /// Placeholder for an attachment that could not be received: no free descriptor, or no room for the memory
     /// or loan.

@@ -39,10 +39,10 @@ pub(crate) mod waiting;
 /// The right to send to a port. Any number of threads may use it at once, and messages of one thread
 /// to one port arrive in order.
 ///
-/// Each thread gets its own lane to a port, up to 12 of them; more threads share one. A link has 16,
-/// of which the last quarter is kept for ports that have none. A lane carries 16 calls at once.
+/// Each thread gets its own lane to a port, up to 12 of them; further threads share lanes. A link has 16 lanes,
+/// of which the last quarter is kept for ports without a lane. A lane carries 16 calls at once.
 ///
-/// A clone is the same right: a short lock, two where it has options of its own, no system call. A right that came
+/// A clone is the same right. It costs a short lock, two where the right has options of its own, and no system call. A right that came
 /// in a message waits by the environment's [`Options`], until [`Self::set_options`].
 ///
 /// Dropping the last right of a process to another ends their link, once the sent messages have been taken, unless the other

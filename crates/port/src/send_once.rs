@@ -17,13 +17,13 @@ use std::sync::Arc;
 
 /// The right to send one message to a port: [`ReceiveRight::mint_once`].
 ///
-/// Its receiver gets exactly one message through it ([`Request::is_send_once`](crate::Request::is_send_once)), or, once the right has
+/// The port's receiver gets exactly one message through the right ([`Request::is_send_once`](crate::Request::is_send_once)), or, once the right has
 /// ended without one, exactly one notice ([`Notice::SendOnceUnused`](crate::Notice::SendOnceUnused)). The port's process keeps that
-/// promise: a holder that sends twice, or keeps copies, gets nothing more across. The right travels in messages as others do
+/// promise: further messages of a holder that sends twice, or keeps copies, are lost. The right travels in messages as others do
 /// ([`Right::SendOnce`](crate::Right::SendOnce)), never merges with another, and does not count as a sender
 /// ([`Notice::NoSenders`](crate::Notice::NoSenders)).
 ///
-/// There is one:
+/// A send-once right cannot be cloned:
 ///
 /// ```compile_fail,E0599
 /// # fn copied(right: handfast_port::SendOnceRight) {
@@ -43,8 +43,9 @@ pub(crate) enum Way {
 }
 
 impl ReceiveRight {
-    /// Makes a right to send one message to this port, with a badge of its own: several may have the same. No system call; some 500
-    /// bytes until it has ended. As many as [members](Self::member), with those. [Revoking](Self::revoke) its badge is for other rights.
+    /// Makes a right to send one message to this port, with a badge of its own; several may have the same badge. No system call; some 500
+    /// bytes until the right has ended. Together with [members](Self::member), there may be 1,048,576 in one process.
+    /// [Revoking](Self::revoke) its badge does not revoke it.
     ///
     /// ```
     /// # use handfast_port as handfast;

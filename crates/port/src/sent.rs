@@ -19,7 +19,7 @@ use handfast_wait::word;
 
 /// A one-way message that is sent as soon as there is room: [`SendRight::send_async`].
 ///
-/// Dropping it before its end sends nothing. Works on every executor; may be moved between threads. As an async
+/// A future that is dropped before it is ready sends nothing. Works on every executor; may be moved between threads. As an async
 /// function it panics when it is polled after its end.
 #[must_use = "what there is no room for at once is not sent unless somebody waits for it"]
 pub struct Sent<'a> {
@@ -37,9 +37,9 @@ enum State {
 
 impl SendRight {
     /// Sends a one-way message, for a task: at once, if there is room, otherwise when the receiver has made
-    /// some.
+    /// room.
     ///
-    /// If there is room, costs as much as [`send`](Self::send). If not, one more copy, and a system call of the receiver and
+    /// If there is room, this costs as much as [`send`](Self::send). If not, one more copy, and a system call of the receiver and
     /// two wake-ups, of this process's control thread and its executor, for as many messages as the queue holds. Messages of
     /// a task that waits for each before the next stay in order, as long as the task is polled by one thread. A task that
     /// goes from thread to thread keeps the order with [`call_async`](Self::call_async), which waits for the receiver.
@@ -60,7 +60,7 @@ impl SendRight {
 }
 
 impl<'a> Sending<'a> {
-    /// As [`SendRight::send_async`]. Rights that could not be sent are dropped: send clones of rights you need to
+    /// Like [`SendRight::send_async`]. Rights that could not be sent are dropped: send clones of rights you need to
     /// keep.
     ///
     /// # Errors

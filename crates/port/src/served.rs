@@ -31,13 +31,13 @@ pub(crate) mod calls;
 pub use beside::{Passed, end_of, pass_on, reply_rights, take_passed, take_rights};
 pub use handfast_sys::clock::deadline_ns;
 
-/// A port that is served; it is dropped with this.
+/// A port that is served until this is dropped.
 pub struct Served {
     receive: Arc<ReceiveRight>,
     workers: AtomicUsize,
 }
 
-/// Threads that one port can have for messages that come by links.
+/// The number of threads that one port can have for messages that come by links.
 pub const WORKERS_MAX: usize = 64;
 
 /// The notice that tells a worker to leave. No other code asks for one at this port.
@@ -47,7 +47,7 @@ const STOP: Notice = Notice::Dead(u64::MAX);
 const HOPS_MAX: u32 = 64;
 
 impl Served {
-    /// Has `by` serve the port, and `workers` threads take what comes by links.
+    /// Has `by` serve the port, and `workers` threads take the messages that come by links.
     ///
     /// # Errors
     /// [`BindError::Exhausted`] without threads.

@@ -28,12 +28,12 @@ mod event;
 mod sleep;
 
 /// Ports, calls in flight, timers and descriptors that one thread waits on together, by one strategy: "any of several flags" of
-/// paper 002, one's own replies among them.
+/// paper 002, replies to its own calls among them.
 ///
 /// While everything is busy a message costs about as much as at a single port, and descriptors are looked at
 /// every 128 looks at the ports, or with the first message served later than a millisecond after the last time.
-/// A set without descriptors sleeps as a port or a caller does, in one system call, and is woken by one of the sender, or of the
-/// server that answers; with a descriptor in it, their wake-ups go through this process's control thread, which costs a second switch.
+/// A set without descriptors sleeps as a port or a caller does, in one system call, and one system call of the sender, or of the
+/// server that answers, wakes it; with a descriptor in it, their wake-ups go through this process's control thread, which costs a second switch.
 ///
 /// ```no_run
 /// use handfast_port::{Event, WaitSet};
@@ -53,9 +53,9 @@ mod sleep;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A peer's death is no event of its port: its sent messages are received, and its calls need no reply. A call in the set ends then, as
+/// A peer's death is no event of a port: the peer's sent messages are received, and its calls need no reply. A call in the set ends then, as
 /// [`Call::wait`] says. For ports of
-/// others, [`SendRight::notify_death`](crate::SendRight::notify_death) reports a death by a notice at a port of
+/// other processes, [`SendRight::notify_death`](crate::SendRight::notify_death) reports a death by a notice at a port of
 /// the set.
 ///
 /// Ports are served in turn, and so are ready descriptors; calls as they were added. A busy member delays another by one message or
@@ -112,12 +112,12 @@ impl WaitSet {
     /// An empty set with default options.
     ///
     /// # Errors
-    /// As [`Self::with`].
+    /// The errors of [`Self::with`].
     pub fn new() -> Result<Self, SetError> {
         Self::with(Options::new())
     }
 
-    /// An empty set that waits by `options`; the options of its ports play no role while they are in it. Takes
+    /// An empty set that waits by `options`; the options of ports have no effect while they are in the set. Takes
     /// two descriptors, and three system calls.
     ///
     /// # Errors
@@ -185,7 +185,7 @@ impl WaitSet {
         Ok(token)
     }
 
-    /// Adds a call in flight, whose end is an [`Event::Reply`]. The set keeps a clone of the right it was made by. No system call.
+    /// Adds a call in flight, whose end is an [`Event::Reply`]. The set keeps a clone of the right that the call was made by. No system call.
     ///
     /// # Panics
     /// If the call was made by a right of another [node](crate::Node) than the set's.
@@ -200,7 +200,7 @@ impl WaitSet {
         token
     }
 
-    /// Adds a timer, whose end at `at` is an [`Event::Timer`], once. No system call; but with a timer in it, the set reads the clock with
+    /// Adds a timer, whose end at `at` is an [`Event::Timer`], once. No system call; a set with a timer reads the clock with
     /// each look, some 20 ns.
     pub fn add_timer(&mut self, at: Instant) -> Token {
         let token = self.free_token();
@@ -210,8 +210,8 @@ impl WaitSet {
         token
     }
 
-    /// Removes a member. Returns the port, if it was one; messages queued for the port wait there. One system call
-    /// for a descriptor, and its close. A call is given up, as one that is dropped; a token whose event has come is no member's.
+    /// Removes a member. Returns the port, if the member was one; messages queued for the port wait there. One system call
+    /// for a descriptor, and its close. A call is given up, as a dropped call. The token of a call or timer whose event has come names no member.
     pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
         let member = self.members.get_mut(token.0 as usize)?;
         match core::mem::replace(member, Member::Free) {
@@ -238,15 +238,15 @@ impl WaitSet {
         }
     }
 
-    /// Waits for the next event by the set's strategy. An empty set waits for ever.
+    /// Waits for the next event by the set's strategy. An empty set waits forever.
     ///
     /// # Errors
-    /// As [`ReceiveRight::receive`].
+    /// The errors of [`ReceiveRight::receive`].
     pub fn receive(&mut self) -> Result<Event, ReceiveError> {
         self.receive_by(None)
     }
 
-    /// As [`Self::receive`], at the longest for `timeout`.
+    /// Like [`Self::receive`], for at most `timeout`.
     ///
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
@@ -254,18 +254,18 @@ impl WaitSet {
         self.receive_by(Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::receive_timeout`], until `deadline`.
+    /// Like [`Self::receive_timeout`], until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::receive_timeout`].
     pub fn receive_deadline(&mut self, deadline: Instant) -> Result<Event, ReceiveError> {
         self.receive_by(Some(clock::instant_ns(deadline)))
     }
 
-    /// Takes what is there. Never blocks; one system call if the set has descriptors.
+    /// Takes an event that is there. Never blocks; one system call if the set has descriptors.
     ///
     /// # Errors
-    /// [`ReceiveError::Empty`] when nothing is.
+    /// [`ReceiveError::Empty`] when no event is there.
     pub fn try_receive(&mut self) -> Result<Event, ReceiveError> {
         self.check()?;
         if !self.descriptors.is_empty() {
@@ -286,7 +286,7 @@ impl WaitSet {
     /// [`ReceiveRight::reply_and_receive`].
     ///
     /// # Errors
-    /// As [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
+    /// The errors of [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
     /// dropped.
     pub fn reply_and_receive(
         &mut self,

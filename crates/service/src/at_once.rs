@@ -12,11 +12,11 @@ const AT_ONCE_MAX: usize = 64;
 /// Requests that a task takes before others of its executor get their turn.
 const REQUESTS_PER_TURN: u32 = 64;
 
-/// Receives requests and has `answer` answer them, up to 64 at once, until the port tells that no sender is left, where it
-/// was asked to, and all are answered.
+/// Receives requests and has `answer` answer them, up to 64 at once, until a notice says that no sender is left (if the port
+/// was asked for it), and all requests are answered.
 ///
 /// # Errors
-/// [`ReceiveError`]; those at work are dropped then.
+/// [`ReceiveError`]; requests at work are dropped then.
 pub async fn serve_at_once<F: Future>(
     port: &ReceiveRight,
     answer: impl Fn(Request) -> F,
@@ -59,8 +59,7 @@ pub async fn serve_at_once<F: Future>(
     .await
 }
 
-/// The output of `work`; `None` when the caller of `request` has given up before. Nothing is done for that as long as the
-/// work does not wait.
+/// The output of `work`; `None` when the caller of `request` has given up before. Costs nothing as long as `work` does not wait.
 pub async fn unless_given_up<T>(request: &Request, work: impl Future<Output = T>) -> Option<T> {
     let (mut work, mut given_up) = (pin!(work), pin!(request.cancelled()));
     let look = |context: &mut Context<'_>| match work.as_mut().poll(context) {

@@ -25,7 +25,7 @@ impl Client {
         }
     }
 
-    /// The same with a deadline for each call.
+    /// The same client with a deadline for each call.
     #[must_use]
     pub fn with_timeout(self, timeout: Duration) -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Client {
         result(method, (&reply, Vec::new()), decode)
     }
 
-    /// As [`Self::call`], where there are rights in the request or the reply.
+    /// Like [`Self::call`], where there are rights in the request or the reply.
     ///
     /// # Errors
     /// [`CallError`]. The rights are gone also then.
@@ -104,7 +104,7 @@ impl Client {
         Ok(())
     }
 
-    /// As [`Self::send`], with rights.
+    /// Like [`Self::send`], with rights.
     ///
     /// # Errors
     /// [`CallError::Send`]. The rights are gone also then.
@@ -125,10 +125,10 @@ impl Client {
         Ok(self.right.try_send(request)?)
     }
 
-    /// As [`Self::try_send`], with rights.
+    /// Like [`Self::try_send`], with rights.
     ///
     /// # Errors
-    /// As there. The rights are gone also then.
+    /// The errors of [`Self::try_send`]. The rights are gone also then.
     pub fn try_send_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Result<(), CallError> {
         let sent = self.right.with(rights).try_send(request);
         Ok(sent.map_err(error_alone)?)
@@ -139,7 +139,7 @@ impl Client {
         self.right.call_async(request)
     }
 
-    /// As [`Self::start`], where there are rights in the request or the reply.
+    /// Like [`Self::start`], where there are rights in the request or the reply.
     pub fn start_with(&self, (request, rights): (&[u8], Vec<Right>)) -> Reply<'_> {
         self.right.with(rights).call_async(request)
     }

@@ -12,7 +12,7 @@ use postcard::de_flavors::Flavor;
 use serde::Deserialize;
 use std::os::fd::OwnedFd;
 
-/// The values of one message, taken out one behind the other.
+/// Takes the values of one message out, one after the other.
 #[derive(Debug)]
 pub struct Decoder<'a> {
     rest: &'a [u8],
@@ -21,7 +21,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// The content of a request beside its method, and these rights.
+    /// A decoder of a request behind its method, with these rights.
     #[must_use]
     pub fn of_request(request: &'a Request, mut rights: Vec<Right>) -> Self {
         rights.reverse();
@@ -182,7 +182,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Nothing may be left.
+    /// Checks that no value is left.
     ///
     /// # Errors
     /// [`Malformed::Left`], [`Malformed::Rights`].

@@ -9,14 +9,14 @@ use serde::{Serialize, Serializer};
 use zerocopy::{Immutable, IntoBytes, TryFromBytes};
 
 /// Types whose values travel as they lie in memory: without padding, pointers or anything else that
-/// means nothing to another process. Numbers and arrays of them are; one's own types are by
-/// `#[derive(TryFromBytes, IntoBytes, Immutable)]` of the crate `zerocopy`, which also says which
+/// means nothing to another process. Numbers and arrays of numbers are such types. A type of your own becomes one by
+/// `#[derive(TryFromBytes, IntoBytes, Immutable)]` of the crate `zerocopy`, which also defines which
 /// bytes are no value of the type.
 pub trait Fixed: TryFromBytes + IntoBytes + Immutable {}
 
 impl<T: TryFromBytes + IntoBytes + Immutable> Fixed for T {}
 
-/// The values of one message, put in one behind the other.
+/// Puts the values of one message in, one after the other.
 #[derive(Debug, Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
@@ -150,7 +150,7 @@ impl Encoder {
         self.bytes.capacity() > 2 * MESSAGE_BYTES_MAX
     }
 
-    /// One for a reply of so many bytes at most, not of the thread's.
+    /// An encoder for a reply of at most `max` bytes, which is not the thread's.
     #[must_use]
     pub fn of_reply(max: usize) -> Self {
         let mut reply = Self::default();
@@ -199,7 +199,7 @@ impl Encoder {
     }
 }
 
-/// A request of fixed-layout arguments alone: `N` bytes with what a request starts with.
+/// A request of fixed-layout arguments alone: `N` bytes, the start of a request included.
 #[derive(Debug)]
 pub struct FixedRequest<const N: usize> {
     bytes: [u8; N],
@@ -232,7 +232,7 @@ impl<const N: usize> FixedRequest<N> {
     /// The request.
     ///
     /// # Errors
-    /// None; as for an [`Encoder`].
+    /// None; the type is that of an [`Encoder`]'s.
     #[inline(always)]
     pub const fn bytes(&self, _: &'static Method) -> Result<&[u8], CallError> {
         Ok(&self.bytes)

@@ -7,11 +7,11 @@ use handfast_port::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 /// Why a typed call has no result.
 ///
 /// A service returns its own errors in its result (`Result<T, E>` as a method's return
-/// type); this is what happens around it.
+/// type); these are errors of the call around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The request was not sent, or has no reply: as [`SendRight::call`](handfast_port::SendRight::call).
+    /// The request was not sent, or has no reply, as for [`SendRight::call`](handfast_port::SendRight::call).
     /// [`Gone::Reply`](handfast_port::error::Gone::Reply) when the method panicked, or returned a
     /// right that cannot be sent, or more than 64 KiB while earlier replies take all memory for them.
     #[error(transparent)]

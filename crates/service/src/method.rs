@@ -78,7 +78,7 @@ impl Method {
         self.service
     }
 
-    /// Whether it is sent and has no reply.
+    /// Whether the method is one-way: sent, without a reply.
     #[must_use]
     pub const fn is_one_way(&self) -> bool {
         self.is_one_way
@@ -108,7 +108,7 @@ pub(crate) const fn split(word: u64) -> (u64, u16) {
 
 /// The fingerprint of a service: of its signatures as text, and of the sizes of the fixed-layout
 /// values in them, since the text of a type's name does not change with its fields. FNV-1a, computed
-/// by the compiler; it finds mistakes, and is no protection from anybody.
+/// by the compiler; it finds mistakes, and does not protect from an attacker.
 #[must_use]
 pub const fn fingerprint(signatures: &str, sizes: &[usize]) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325;

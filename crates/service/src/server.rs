@@ -15,9 +15,9 @@ pub(crate) fn is_last(request: &Request) -> bool {
     request.notice() == Some(Notice::NoSenders) && request.member().is_none()
 }
 
-/// Receives requests and answers each by `run`, which is given the method's number, until the port
-/// tells that no sender is left, where it was asked to. Calls of ports that share its receiver are dropped: those are told apart by
-/// [`dispatch`]'s caller.
+/// Receives requests and answers each by `run`, which is given the method's number, until a notice
+/// says that no sender is left (if the port was asked for it). Calls of ports that share the port's receiver are dropped: serve
+/// them by [`dispatch`].
 ///
 /// # Errors
 /// [`ReceiveError`].
@@ -58,7 +58,7 @@ pub fn serve(
     Ok(())
 }
 
-/// As [`serve`], for a task.
+/// Like [`serve`], for a task.
 ///
 /// # Errors
 /// [`ReceiveError`].
@@ -156,8 +156,8 @@ fn method_for(
     }
 }
 
-/// Serves a message that is in a domain: what came with it is `rights`; what is to go with the reply, and its bytes, are
-/// given to `then`.
+/// Serves a message that is in a domain. `rights` are those that came with the message. `then` is given the bytes of the reply, and
+/// the rights that go with it.
 pub fn serve_message<T>(
     (bytes, is_call): (&[u8], bool),
     rights: Vec<Right>,
@@ -183,7 +183,7 @@ pub fn serve_message<T>(
     })
 }
 
-/// Sends what a method has put into `reply`, or why there is nothing.
+/// Sends the result that a method has put into `reply`, or the reason that there is none.
 ///
 /// # Errors
 /// [`ReplyError`]; the caller, if it is there, then sees a dropped call.

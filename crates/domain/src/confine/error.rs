@@ -3,7 +3,7 @@
 use handfast_sys::error::Errno;
 use std::path::PathBuf;
 
-/// Why a process was not confined. Nothing has changed then, but after [`ConfineError::Half`].
+/// Why a process was not confined. Nothing has changed then, except after [`ConfineError::Half`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfineError {
@@ -94,7 +94,7 @@ pub enum ConfineError {
         /// How many there can be.
         limit: usize,
     },
-    /// A path that was to be allowed leads to what must stay closed, or to nothing.
+    /// A path that was to be allowed leads to a file that must stay closed, or to none.
     #[error("{} cannot be allowed: {why}", .path.display())]
     Path {
         /// The path.

@@ -28,7 +28,7 @@ pub enum BindError {
         /// The file that could not be made.
         path: PathBuf,
     },
-    /// There is no rendezvous directory and it cannot be made, or another program keeps it locked.
+    /// The rendezvous directory does not exist and cannot be made, or another program keeps it locked.
     #[error("{}", no_directory(.path, .os.errno))]
     Directory {
         /// The directory.
@@ -36,7 +36,7 @@ pub enum BindError {
         /// The call that failed.
         os: Os,
     },
-    /// Something not left behind by a server lies where the socket would be.
+    /// A file that no server left behind is in the socket's place.
     #[error("{}", foreign(.path, *.found))]
     Foreign {
         /// Where.
@@ -119,7 +119,7 @@ pub enum ConnectError {
         /// The peer's.
         theirs: u32,
     },
-    /// A resource ran out, at the server or here.
+    /// A resource ran out, at the server or in this process.
     #[error(transparent)]
     Exhausted(Exhausted),
     /// The server did not answer the handshake in time, or this thread's turn did not come in time.

@@ -1,11 +1,11 @@
 //! Errors of ports that a domain serves.
 
-/// Why a domain did not serve a call. The same for callers in its process and in others. The address that the
-/// domain touched is not reported.
+/// Why a domain did not serve a call. Callers in its process and in others get the same error, without the address that the
+/// domain accessed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainError {
-    /// It panicked in this call.
+    /// The domain panicked in this call.
     #[error("the domain behind the port faulted in this call: it panicked")]
     Panic,
     /// It touched memory that is not there, or may not be touched that way.
@@ -18,7 +18,7 @@ pub enum DomainError {
         "the domain behind the port faulted in this call: it accessed memory of another domain"
     )]
     Key,
-    /// Its stack was full.
+    /// The domain's stack was full.
     #[error("the domain behind the port faulted in this call: its stack overflowed")]
     StackOverflow,
     /// It divided by zero, or the like.
@@ -54,7 +54,7 @@ pub enum DomainError {
     /// Too many calls are nested in the caller's thread.
     #[error("too many calls between domains are nested in this thread; nest fewer")]
     TooDeep,
-    /// It has no such function.
+    /// The domain has no such function.
     #[error("the domain has no function of that number; serve the port by one that the domain has")]
     NoEntry,
     /// The thread cannot cross into a domain: it is in a signal handler, or has no stack for one.
@@ -63,7 +63,7 @@ pub enum DomainError {
          alternate stack; call from another thread, or outside the handler"
     )]
     Thread,
-    /// It ran past the deadline of this call ([`SendRight::call_timeout`](crate::SendRight::call_timeout)), or past the limit of its port, and was ended.
+    /// The domain's function ran past the deadline of this call ([`SendRight::call_timeout`](crate::SendRight::call_timeout)), or past the limit of its port, and was ended.
     #[error("the domain behind the port faulted in this call: it ran past the call's deadline")]
     Deadline,
     /// The call has a deadline, and the domain's functions cannot be ended: its process is confined, it is

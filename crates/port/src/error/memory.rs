@@ -2,7 +2,7 @@
 
 use super::{Exhausted, Misuse, Os};
 
-/// Why there is no such memory.
+/// Why memory was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
@@ -32,7 +32,7 @@ pub enum MemoryError {
     Os(Os),
 }
 
-/// Why a block, or its bytes, cannot be had.
+/// Why a block was not taken, or its bytes not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LoanError {

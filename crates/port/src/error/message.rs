@@ -66,7 +66,7 @@ pub enum SendError {
     Misuse(Misuse),
 }
 
-/// Not all of many messages were sent. The first [`sent`](Self::sent) of them were, in order.
+/// Only the first [`sent`](Self::sent) of several messages were sent, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("after {sent} messages were sent: {error}")]
 pub struct Unsent {
@@ -80,7 +80,7 @@ pub struct Unsent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReceiveError {
-    /// Nothing waits, and the operation may not wait either.
+    /// No message waits, and the operation does not block.
     #[error("no message waits, or another thread is receiving; try again later")]
     Empty,
     /// The deadline passed.
@@ -91,7 +91,7 @@ pub enum ReceiveError {
     Misuse(Misuse),
 }
 
-/// Why a reply went nowhere.
+/// Why a reply was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplyError {

@@ -26,16 +26,16 @@ thread_local! {
 }
 
 impl Worker<'_> {
-    /// The CPU it is pinned to; `None` for the worker that serves senders on none of the server's CPUs.
+    /// The CPU that the worker is pinned to; `None` for the worker that serves senders on none of the server's CPUs.
     #[must_use]
     pub const fn cpu(&self) -> Option<u32> {
         self.desk.cpu
     }
 
-    /// Replies, as [`Request::reply`] does, and keeps what is left of the request for the next one: nothing is allocated.
+    /// Replies, as [`Request::reply`] does, and keeps the request's memory for the next request: nothing is allocated.
     ///
     /// # Errors
-    /// As [`Request::reply`].
+    /// The errors of [`Request::reply`].
     pub fn reply(&self, request: Request, bytes: &[u8]) -> Result<(), ReplyError> {
         if bytes.len() > MESSAGE_BYTES_MAX {
             return request.reply(bytes);

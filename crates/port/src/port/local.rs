@@ -33,9 +33,9 @@ pub trait Serve: Send + Sync + 'static {
 /// A message to be served.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
-    /// Its bytes, private.
+    /// The message's bytes, private.
     pub bytes: &'a [u8],
-    /// The badge of the right the message came through.
+    /// The badge of the right that the message came through.
     pub badge: u64,
     /// The permissions of that right.
     pub permissions: u16,

@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 /// A right to send to a port of this very process, made by [`ReceiveRight::mint`](crate::ReceiveRight::mint) to be sent to others or [used
-/// here](Self::connect); a right that comes back is one again. One atomic step to copy.
+/// here](Self::connect). A right that comes back to the process is an `OwnRight` again. A clone costs one atomic operation.
 #[derive(Clone)]
 pub struct OwnRight {
     own: Arc<Own>,
@@ -41,7 +41,7 @@ impl OwnRight {
         self.own.badge
     }
 
-    /// The operations its holders may ask for.
+    /// The permissions of its holders.
     #[must_use]
     pub const fn permissions(&self) -> u16 {
         self.permissions

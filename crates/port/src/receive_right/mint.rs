@@ -6,9 +6,9 @@ use handfast_proto::rights::ALL_PERMISSIONS;
 use std::sync::Arc;
 
 impl ReceiveRight {
-    /// Makes a right to send to this port, which may be sent to any process in a message. Its
-    /// receiver is told the badge with each message that comes through it or a copy of it
-    /// ([`Request::badge`](crate::Request::badge)); rights got by [`connect`](crate::connect) have
+    /// Makes a right to send to this port, which may be sent to any process in a message. The port's
+    /// receiver is told the badge with each message that comes through the right or a copy of it
+    /// ([`Request::badge`](crate::Request::badge)); rights made by [`connect`](crate::connect) have
     /// badge zero. No system call, no descriptor.
     ///
     /// Rights to one port with one badge and the same permissions arrive as one right at their receiver.
@@ -17,8 +17,8 @@ impl ReceiveRight {
         self.mint_with(badge, ALL_PERMISSIONS)
     }
 
-    /// As [`Self::mint`], with exactly these permissions, a bit each. Their meaning is up to the receiver, which gets
-    /// them with each message ([`Request::permissions`](crate::Request::permissions)). Holders can take some away
+    /// Like [`Self::mint`], with exactly these permissions, a bit each. The receiver defines their meaning, and gets
+    /// them with each message ([`Request::permissions`](crate::Request::permissions)). Holders can take permissions away
     /// ([`SendRight::attenuate`](crate::SendRight::attenuate)) and add none.
     #[must_use]
     pub fn mint_with(&self, badge: u64, permissions: u16) -> OwnRight {

@@ -40,8 +40,8 @@ pub(crate) struct Mark {
     pub(crate) number: u64,
 }
 
-/// A process that may hold rights to ports of this one, as long as there is a link with it. Numbers of processes are
-/// used again; this is not.
+/// A process that may hold rights to ports of this one, as long as there is a link with it. Unlike a process number, a
+/// `Holder` is not used again for another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder(Option<u32>);
 

@@ -7,8 +7,8 @@ use core::sync::atomic::Ordering;
 use handfast_wait::Waiter;
 
 impl SendRight {
-    /// Changes how callers of this right wait, for replies and for room, from the next wait on. Callers of its
-    /// clones go on as before. A short lock.
+    /// Changes how callers of this right wait, for replies and for room, from the next wait on. Callers of
+    /// clones of the right wait as before. A short lock.
     pub fn set_options(&self, options: Options) {
         if let Origin::Vine(Some(upgrade)) = &self.origin {
             upgrade.set_options(options);

@@ -5,7 +5,7 @@ use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::send_once::{SendOnceRight, Way};
 
-/// A message that was not sent by a [`SendOnceRight`], which has not been used.
+/// A message that was not sent by a [`SendOnceRight`], and the unused right.
 #[derive(Debug)]
 pub struct NotSent {
     /// Why.
@@ -17,7 +17,7 @@ pub struct NotSent {
 }
 
 impl SendOnceRight {
-    /// Sends its message. Waits for room as [`SendRight::send`] does; costs as there, and a control message that gives the right back.
+    /// Sends the right's message. Waits for room as [`SendRight::send`] does, and costs as much, plus a control message that gives the right back.
     ///
     /// # Errors
     /// [`NotSent`], with the errors of [`SendRight::send`], and the right: [`SendError::Gone`] when the port has ended.
@@ -25,10 +25,10 @@ impl SendOnceRight {
         self.send_with(bytes, [])
     }
 
-    /// As [`Self::send`], with up to four rights beside the bytes.
+    /// Like [`Self::send`], with up to four rights beside the bytes.
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`Self::send`], and [`SendError::Right`].
     pub fn send_with(
         self,
         bytes: &[u8],
@@ -37,10 +37,10 @@ impl SendOnceRight {
         self.send_by(rights, |right, rights| right.with(rights).send(bytes))
     }
 
-    /// As [`Self::send_with`]. Never blocks. The first one to a port of this process may make a link ([`OwnRight::connect`](crate::OwnRight::connect)).
+    /// Like [`Self::send_with`]. Never blocks. The first such message to a port of this process may make a link ([`OwnRight::connect`](crate::OwnRight::connect)).
     ///
     /// # Errors
-    /// As there, and [`SendError::Full`] without room.
+    /// The errors of [`Self::send_with`], and [`SendError::Full`] without room.
     pub fn try_send_with(
         self,
         bytes: &[u8],

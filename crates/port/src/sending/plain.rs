@@ -25,7 +25,7 @@ impl SendRight {
     /// more than 1 KiB, 4 of more than 8 KiB. One copy; one system call if the receiver sleeps, none otherwise.
     ///
     /// A message of more than 64 KiB ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)) goes in memory that is lent to the receiver's process, and copied
-    /// there before it is received. The first ones make that memory, some ten system calls and a millisecond for each MiB; it is kept for
+    /// there before it is received. The first such messages make that memory, some ten system calls and a millisecond for each MiB; it is kept for
     /// the next ones, until 10 s after the last. 8 of them are under way to one process at most.
     ///
     /// Delivery is not confirmed: a message that was sent and not received is lost when the port is dropped or its process
@@ -37,7 +37,7 @@ impl SendRight {
         send_by(self, bytes, Waiting::Always)
     }
 
-    /// As [`Self::send`], waiting for room at the longest for `timeout`.
+    /// Like [`Self::send`], waiting for room for at most `timeout`.
     ///
     /// # Errors
     /// [`SendError::TimedOut`] then.
@@ -45,15 +45,15 @@ impl SendRight {
         send_by(self, bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
-    /// As [`Self::send_timeout`], until `deadline`.
+    /// Like [`Self::send_timeout`], until `deadline`.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::send_timeout`].
     pub fn send_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<(), SendError> {
         send_by(self, bytes, Waiting::Until(clock::instant_ns(deadline)))
     }
 
-    /// As [`Self::send`], without waiting: a full queue is [`SendError::Full`].
+    /// Like [`Self::send`], without waiting: a full queue is [`SendError::Full`].
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent then.
@@ -61,11 +61,11 @@ impl SendRight {
         send_by(self, bytes, Waiting::Never)
     }
 
-    /// Calls: sends `bytes` and waits for the reply by the strategy. Two copies in all, one each
+    /// Sends `bytes` as a call and waits for the reply by the strategy. Two copies in all, one each
     /// way; no system call while both sides are awake.
     ///
     /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
-    /// dropped, waits here until another thread that shares its lane takes one: mostly for ever.
+    /// dropped, waits here until another thread that shares its lane takes one, mostly forever.
     ///
     /// By a right of [`OwnRight::connect`](crate::OwnRight::connect) to a port that a domain serves, this thread runs the domain's
     /// function; [`SendError::Domain`] says, there and elsewhere, how the function failed.
@@ -84,11 +84,11 @@ impl SendRight {
         start(self, bytes, Waiting::Always)?.message_by(None)
     }
 
-    /// As [`Self::call`], with the reply copied straight into `reply`. Returns its length. Rights in
+    /// Like [`Self::call`], with the reply copied straight into `reply`. Returns its length. Rights in
     /// the reply are dropped.
     ///
     /// # Errors
-    /// As [`Self::call`]; [`SendError::ReplyTooLong`] when the reply is longer than `reply`, which
+    /// The errors of [`Self::call`]; [`SendError::ReplyTooLong`] when the reply is longer than `reply`, which
     /// then keeps its old content.
     #[inline]
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
@@ -112,7 +112,7 @@ impl SendRight {
         Ok(len_bytes)
     }
 
-    /// As [`Self::call`], at the longest for `timeout` in all. A function of a domain that this thread runs is ended then, and
+    /// Like [`Self::call`], for at most `timeout` in all. A function of a domain that this thread runs is ended then, and
     /// its domain reset or dead by its policy.
     ///
     /// # Errors
@@ -125,10 +125,10 @@ impl SendRight {
         call_until(self, bytes, clock::deadline_ns(timeout))
     }
 
-    /// As [`Self::call_timeout`], until `deadline`: for calls that share one.
+    /// Like [`Self::call_timeout`], until `deadline`: for calls that share one.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::call_timeout`].
     pub fn call_deadline(&self, bytes: &[u8], deadline: Instant) -> Result<Message, SendError> {
         call_until(self, bytes, clock::instant_ns(deadline))
     }
@@ -136,9 +136,9 @@ impl SendRight {
     /// Starts a call without waiting for anything: neither for room nor for the reply. One copy; one system call if the
     /// receiver sleeps, none otherwise.
     ///
-    /// Its reply slot, one of 16 of the thread's lane, is taken until the reply has been taken, even if the
-    /// reply is there already; the slot of a dropped call, until the reply comes. A thread can keep 16 calls:
-    /// with the last one in flight it has to take a reply before it calls again.
+    /// The call holds its reply slot, one of 16 of the thread's lane, until its reply has been taken, even if the
+    /// reply is there already; a dropped call, until the reply comes. A thread can keep 16 calls:
+    /// with 16 in flight it has to take a reply before it calls again.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue or a free reply slot.

@@ -28,10 +28,10 @@ impl Request {
         right.reply(bytes)
     }
 
-    /// As [`Self::reply`], with rights beside the bytes: all arrive, or none.
+    /// Like [`Self::reply`], with rights beside the bytes: all arrive, or none.
     ///
     /// # Errors
-    /// As [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
+    /// The errors of [`Self::reply`], and [`ReplyError::Right`]. The rights come back; a call ends as dropped.
     pub fn reply_with(
         mut self,
         bytes: &[u8],
@@ -48,10 +48,10 @@ impl Request {
 }
 
 impl ReplyRight {
-    /// As [`Request::reply`].
+    /// Like [`Request::reply`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Request::reply`].
     pub fn reply(self, bytes: &[u8]) -> Result<(), ReplyError> {
         let replied = answer(self.slot(), bytes);
         // Nothing is left to be said to the caller.
@@ -64,10 +64,10 @@ impl ReplyRight {
         replied
     }
 
-    /// As [`Request::reply_with`].
+    /// Like [`Request::reply_with`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Request::reply_with`].
     pub fn reply_with(
         self,
         bytes: &[u8],

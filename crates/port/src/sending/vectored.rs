@@ -39,11 +39,11 @@ fn together(body: Body<'_>) -> Result<Vec<u8>, SendError> {
 }
 
 impl SendRight {
-    /// As [`Self::send`], of bytes in several pieces, such as a header and what it describes: the receiver gets them as one message, in
-    /// this order. One copy, straight to where the receiver finds them; some 100 ns more than [`Self::send`].
+    /// Like [`Self::send`], of bytes in several pieces, such as a header and a payload. The receiver gets them as one message, in
+    /// this order. One copy, straight into the queue; some 100 ns more than [`Self::send`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::send`].
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         shielded(|waiting, _| {
             let (right, (_, lane, _)) = post::post(self, Body::of(pieces), Kind::Message, waiting)?;
@@ -52,11 +52,11 @@ impl SendRight {
         })
     }
 
-    /// As [`Self::call`], of bytes in several pieces: see [`Self::send_vectored`]. To a port that a domain of this process serves, they
+    /// Like [`Self::call`], of bytes in several pieces: see [`Self::send_vectored`]. For a port that a domain of this process serves, the pieces
     /// are put together first.
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::call`].
     pub fn call_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<Message, SendError> {
         let body = Body::of(pieces);
         if here::shortcut(self).is_some() {
@@ -72,10 +72,10 @@ impl SendRight {
 }
 
 impl Sending<'_> {
-    /// As [`Self::send`], of bytes in several pieces: see [`SendRight::send_vectored`].
+    /// Like [`Self::send`], of bytes in several pieces: see [`SendRight::send_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::send`].
     pub fn send_vectored(self, pieces: &[IoSlice<'_>]) -> Result<(), Returned<SendError>> {
         shielded(|waiting, _| {
             let posted = self.post_vectored((Body::of(pieces), Kind::Message), waiting);
@@ -83,10 +83,10 @@ impl Sending<'_> {
         })
     }
 
-    /// As [`Self::call`], of bytes in several pieces: see [`SendRight::call_vectored`].
+    /// Like [`Self::call`], of bytes in several pieces: see [`SendRight::call_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::call`].
     pub fn call_vectored(self, pieces: &[IoSlice<'_>]) -> Result<Message, Returned<SendError>> {
         let body = Body::of(pieces);
         if here::shortcut(self.right).is_some() {
@@ -108,10 +108,10 @@ impl Sending<'_> {
 }
 
 impl Request {
-    /// As [`Self::reply`], of bytes in several pieces: see [`SendRight::send_vectored`].
+    /// Like [`Self::reply`], of bytes in several pieces: see [`SendRight::send_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Self::reply`].
     pub fn reply_vectored(mut self, pieces: &[IoSlice<'_>]) -> Result<(), ReplyError> {
         let right = self.take_reply().ok_or(ReplyError::NotACall)?;
         right.reply_vectored(pieces)
@@ -119,10 +119,10 @@ impl Request {
 }
 
 impl ReplyRight {
-    /// As [`Request::reply_vectored`].
+    /// Like [`Request::reply_vectored`].
     ///
     /// # Errors
-    /// As there.
+    /// The errors of [`Request::reply_vectored`].
     pub fn reply_vectored(self, pieces: &[IoSlice<'_>]) -> Result<(), ReplyError> {
         let body = Body::of(pieces);
         let replied = self.reply_by(body, Vec::new(), |slot, body, units| {

@@ -17,12 +17,12 @@ use std::time::Instant;
 
 /// A message to be sent with rights, up to four: [`SendRight::with`].
 ///
-/// They travel with the bytes: all arrive, or none, and then they come back in
+/// The rights travel with the bytes: all arrive, or none, and then they come back in
 /// [`Returned`]. A right that has been sent is moved. To keep a [`SendRight`] or an [`OwnRight`](crate::OwnRight), send a clone; to keep
-/// memory, [another](crate::Memory::from_descriptor) of the same file; other rights are there once.
+/// memory, send [another](crate::Memory::from_descriptor) of the same file; other rights cannot be cloned.
 ///
-/// A call with a right that the receiver has already takes up to half as long again as one without; a first one more, and what [`Right`]
-/// says of each kind. Rights that are under way when either process dies have ended, as if they had been dropped.
+/// A call with a right that the receiver has already takes up to half as long again as one without; the first call with a right takes longer, as
+/// [`Right`] says for each kind. Rights that are under way when either process dies have ended, as if they had been dropped.
 #[derive(Debug)]
 #[must_use = "nothing is sent yet"]
 pub struct Sending<'a> {
@@ -31,7 +31,7 @@ pub struct Sending<'a> {
 }
 
 impl SendRight {
-    /// A message with these rights, to be sent or called with.
+    /// A message with these rights, to be sent or called.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -50,50 +50,50 @@ impl SendRight {
 }
 
 impl<'a> Sending<'a> {
-    /// As [`SendRight::send`].
+    /// Like [`SendRight::send`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`SendRight::send`], and [`SendError::Right`].
     pub fn send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
         self.send_by(bytes, Waiting::Always)
     }
 
-    /// As [`SendRight::send_timeout`].
+    /// Like [`SendRight::send_timeout`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`SendRight::send_timeout`], and [`SendError::Right`].
     pub fn send_timeout(self, bytes: &[u8], timeout: Duration) -> Result<(), Returned<SendError>> {
         self.send_by(bytes, Waiting::Until(clock::deadline_ns(timeout)))
     }
 
-    /// As [`SendRight::send_deadline`].
+    /// Like [`SendRight::send_deadline`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`SendRight::send_deadline`], and [`SendError::Right`].
     pub fn send_deadline(self, bytes: &[u8], deadline: Instant) -> Result<(), Returned<SendError>> {
         self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
     }
 
-    /// As [`SendRight::try_send`].
+    /// Like [`SendRight::try_send`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`SendRight::try_send`], and [`SendError::Right`].
     pub fn try_send(self, bytes: &[u8]) -> Result<(), Returned<SendError>> {
         self.send_by(bytes, Waiting::Never)
     }
 
-    /// As [`SendRight::call`].
+    /// Like [`SendRight::call`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`]. No rights come back from a call that was sent.
+    /// The errors of [`SendRight::call`], and [`SendError::Right`]. No rights come back from a call that was sent.
     pub fn call(self, bytes: &[u8]) -> Result<Message, Returned<SendError>> {
         self.call_by(bytes, None)
     }
 
-    /// As [`SendRight::call_timeout`].
+    /// Like [`SendRight::call_timeout`].
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     pub fn call_timeout(
         self,
         bytes: &[u8],
@@ -102,10 +102,10 @@ impl<'a> Sending<'a> {
         self.call_by(bytes, Some(clock::deadline_ns(timeout)))
     }
 
-    /// As [`SendRight::call_deadline`].
+    /// Like [`SendRight::call_deadline`].
     ///
     /// # Errors
-    /// As [`Self::call`].
+    /// The errors of [`Self::call`].
     pub fn call_deadline(
         self,
         bytes: &[u8],
@@ -145,10 +145,10 @@ impl<'a> Sending<'a> {
         bare(call.message_by(Some(deadline_ns)))
     }
 
-    /// As [`SendRight::try_call`].
+    /// Like [`SendRight::try_call`].
     ///
     /// # Errors
-    /// As there, and [`SendError::Right`].
+    /// The errors of [`SendRight::try_call`], and [`SendError::Right`].
     pub fn try_call(mut self, bytes: &[u8]) -> Result<Call<'a>, Returned<SendError>> {
         self.start(bytes, Waiting::Never)
     }

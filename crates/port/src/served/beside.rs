@@ -78,7 +78,7 @@ impl Drop for Inside {
 }
 
 /// Takes the rights that came with the message that this thread serves, in the order in which they were sent. A right
-/// to the port that serves it is an [`OwnRight`](crate::OwnRight), any other right to a port can be called.
+/// to the port that serves the message is an [`OwnRight`](crate::OwnRight), any other right to a port can be called.
 #[must_use]
 pub fn take_rights() -> Vec<Right> {
     match HAS.get() {
@@ -87,11 +87,11 @@ pub fn take_rights() -> Vec<Right> {
     }
 }
 
-/// Sends these rights with the reply to the message that this thread serves, behind those that are to go with it
-/// already: all arrive, or none.
+/// Sends these rights with the reply to the message that this thread serves, behind rights that were given before:
+/// all arrive, or none.
 ///
 /// # Errors
-/// The rights, when it serves none, the reply would have more than four, or there are blocks, loans or receive rights among
+/// The rights, when the thread serves no message, the reply would have more than four, or there are blocks, loans or receive rights among
 /// them.
 pub fn reply_rights(rights: Vec<Right>) -> Result<(), Vec<Right>> {
     let depth = DEPTH.get();
@@ -105,9 +105,9 @@ pub fn reply_rights(rights: Vec<Right>) -> Result<(), Vec<Right>> {
     Ok(())
 }
 
-/// Passes the call that this thread serves on with a message, as soon as the function that serves it has returned: the answer
-/// given there is its reply, and the function's is dropped. A tail call, since the function's stack is free by then. A
-/// one-way message is sent on. The last call of this counts. One copy.
+/// Passes the call that this thread serves on with a message, as soon as the function that serves it has returned. The target's answer
+/// is the reply, and the function's own is dropped. This is a tail call, since the function's stack is free by then. A
+/// one-way message is sent on. The last call of `pass_on` counts. One copy.
 ///
 /// # Errors
 /// [`SendError::TooLong`], [`SendError::Right`] for more than four rights or others than go with replies, and
@@ -145,8 +145,8 @@ pub fn pass_on(to: SendRight, bytes: &[u8], rights: Vec<Right>) -> Result<(), Se
 /// The arguments of [`pass_on`]: the target, the bytes, and the rights.
 pub type Passed = (SendRight, Vec<u8>, Vec<Right>);
 
-/// Takes back the message that the function that this thread serves has given to [`pass_on`]: other code sees
-/// to it.
+/// Takes back the message that the function that this thread runs has given to [`pass_on`], for other code to
+/// pass on.
 #[must_use]
 pub fn take_passed() -> Option<Passed> {
     if !HAS.get() {
@@ -159,7 +159,7 @@ pub fn take_passed() -> Option<Passed> {
     Some((next.to.clone(), next.bytes().to_vec(), rights))
 }
 
-/// Why nothing more comes of a right, if that is known here.
+/// The reason that a right is dead, if that is known here.
 #[must_use]
 pub fn end_of(right: &SendRight) -> Option<Gone> {
     match here::is_as_before(moved::best(right)) {

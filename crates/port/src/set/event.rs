@@ -4,7 +4,7 @@ use crate::error::SendError;
 use crate::message::Message;
 use crate::request::Request;
 
-/// Names a member of one set. Used again for another member once its own has been removed.
+/// Names a member of one set. Once the member has been removed, the token may name another member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub(super) u32);
 
@@ -14,27 +14,27 @@ pub struct Token(pub(super) u32);
 pub enum Event {
     /// A message for the port with this token.
     Message(Token, Request),
-    /// The descriptor with this token is ready; it is reported again as long as it is.
+    /// The descriptor with this token is ready; reported again as long as it stays ready.
     Descriptor(Token, Readiness),
     /// The call with this token has ended: as [`Call::wait`](crate::Call::wait). It is no member any more.
     Reply(Token, Result<Message, SendError>),
-    /// The time of the timer with this token has come. It is no member any more.
+    /// The time of the timer with this token has come. The call is no member any more.
     Timer(Token),
 }
 
-/// The operations a descriptor is ready for.
+/// The operations that a descriptor is ready for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// Something can be read, or a connection accepted.
+    /// Data can be read, or a connection accepted.
     pub readable: bool,
-    /// Something can be written.
+    /// Data can be written.
     pub writable: bool,
     /// The other end has gone, or the descriptor has failed.
     pub hung_up: bool,
 }
 
 impl Event {
-    /// The member it came from.
+    /// The member that the event came from.
     #[must_use]
     pub const fn token(&self) -> Token {
         match self {
