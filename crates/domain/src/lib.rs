@@ -2,13 +2,13 @@
 //! processor, without a system call, a lock or a shared write.
 //!
 //! A [`Domain`] is functions and memory behind a gate. Its memory has a protection key of its own: code outside
-//! faults when it touches it, and so does every other domain. A call saves the caller's place, takes the domain's
+//! faults when it accesses that memory, and so does every other domain. A call saves the caller's place, takes the domain's
 //! rights, claims a stack from the pool of this CPU with one exchange, and runs the function on that stack. A failure
-//! in there comes back as a [`CallError::Fault`]; the process goes on.
+//! of the function comes back as a [`CallError::Fault`]; the process goes on.
 //!
 //! A domain contains *faults*, in both directions between domains and from clients to domains. It is no
-//! boundary against hostile code in the same process unless that is confined (feature `confine`), and a domain can touch memory that
-//! lies outside of all domains (docs/limits.md and SECURITY.md name what is open).
+//! boundary against hostile code in the same process unless the process is confined (feature `confine`), and a domain can access memory
+//! outside of all domains. docs/limits.md and SECURITY.md name the gaps.
 //!
 //! ```
 //! use handfast_domain::{CallContext, CallError, Domain, Fault, LoadError, DomainOptions, Table};
@@ -33,18 +33,18 @@
 //! domain.call(0, [2; 8])?;
 //! assert_eq!(domain.call(0, [3; 8])?[0], 5);
 //! assert_eq!(domain.call(1, [0; 8]), Err(CallError::Fault(Fault::Panic)));
-//! // It was made anew.
+//! // The domain was reset.
 //! assert_eq!(domain.call(0, [4; 8])?[0], 4);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where there are no memory keys a domain is a child process instead ([`Isolation`]), if the program has the crate `handfast`, which
-//! reaches it by ports; else [`Domain::new`] says [`LoadError::NoKeys`]. [`DomainOptions::unprotected`] loads a domain whose gate is plain
-//! Rust, and which keeps only panics apart.
+//! Without memory keys a domain is a child process instead ([`Isolation`]), if the program has the crate `handfast`, which
+//! reaches the child by ports; else [`Domain::new`] returns [`LoadError::NoKeys`]. [`DomainOptions::unprotected`] loads a domain whose gate is plain
+//! Rust, and which contains only panics.
 //!
-//! Reading order: [`Domain`] (what a caller sees), `loaded` (what its handles share), [`Table`] and [`CallContext`] (what a server
-//! sees), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
-//! `pool`, `group` and `upkeep` (what is claimed), `server` and `image` (the domain's own state, and its reset), `fault`
+//! Reading order: [`Domain`] (the caller's side), `loaded` (the state that its handles share), [`Table`] and [`CallContext`] (the
+//! server's side), `gate` (the crossing), `run` (the server's side of it), `row` and `rows` (how the gate finds a domain), `stack`,
+//! `pool`, `group` and `upkeep` (the stacks that calls claim), `server` and `image` (the domain's own state, and its reset), `fault`
 //! (signals), `deadline`, `way`, `parent` and `process` (domains that are child processes), `confine`, [`error`].
 
 #[cfg_attr(

@@ -1,6 +1,6 @@
 //! Domains of this process ([`Domain`] is one), and the ports that they serve ([`Port`]).
 //!
-//! A port that a domain serves is one like any other: its rights are minted, sent to other processes, attenuated and
+//! A port that a domain serves is a port like any other: its rights are minted, sent to other processes, attenuated and
 //! revoked, it may have a name, and a caller need not know that a domain serves it. A thread of the port takes messages from
 //! other processes and crosses the gate with them; a thread of this process that calls by a right of
 //! [`OwnRight::connect`] crosses the gate itself, on its own processor, without a system call, a lock or a write to
@@ -34,11 +34,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Where the processor has no memory keys, and where it is asked for ([`Isolation`]), the same domain is a child process, which runs this
-//! program's file again: same calls, errors and ports, at microseconds instead of nanoseconds. It has memory of its own: its functions see
-//! no `static` as the parent has changed it, and have no rights except ones that come with messages. It sees nothing of `main`, has no
-//! standard input, and lives as long as its parent keeps the domain. When it ends before, a call says how
-//! ([`Fault`]), and the next one is started, by the domain's policy. `docs/decisions/0015-domains-as-processes.md`.
+//! Where the processor has no memory keys, and where the program asks for it ([`Isolation`]), the same domain is a child process, which runs
+//! this program's file again: the same calls, errors and ports, at microseconds instead of nanoseconds. The child has memory of its own: its
+//! functions do not see a `static` that the parent has changed, and have no rights except those that come with messages. The child does not run
+//! `main`, has no standard input, and lives as long as its parent keeps the domain. When it ends earlier, a call returns the reason
+//! ([`Fault`]), and the next child is started, by the domain's policy: `docs/decisions/0015-domains-as-processes.md`.
 
 use crate::error::{BindError, ConnectError, DomainError, Misuse, SendError};
 use crate::{Holder, OwnRight, ReceiveRight, SendRight};

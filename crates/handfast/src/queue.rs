@@ -1,10 +1,9 @@
 //! Plain shared queues: 24-byte messages, any number of pushing and popping processes.
 //!
-//! For experiments, and for programs that want a queue and nothing else. There is no name, no reply and no
-//! waiting: a queue is two descriptors that its creator passes on (by inheritance or over a Unix socket), and a
-//! full or empty queue says so. Members trust each other (one that writes nonsense spoils the queue for all),
-//! but none of them is needed: a member that is killed, at any instruction, leaves a queue that the others go
-//! on with.
+//! For experiments, and for programs that want a queue and nothing else. A queue has no name, no replies and no
+//! waiting: it is two descriptors that its creator passes on (by inheritance or over a Unix socket), and
+//! operations on a full or empty queue fail at once. Members trust each other (a member that writes nonsense spoils the queue for all),
+//! but no member is needed: the others go on after a member was killed at any instruction.
 
 use crate::error::{Exhausted, Misuse, Os, PeerFault};
 use crate::rank;

@@ -14,14 +14,14 @@ use proc_macro::TokenStream;
 use quote::quote;
 use trait_::Trait;
 
-/// Makes a client and a server of a trait.
+/// Generates a client and a server from a trait.
 ///
-/// From `trait Account` it makes `AccountClient`, whose methods call through a right to send,
-/// `AccountAsyncClient`, whose methods do so for tasks, and `AccountServer`, which receives such calls and runs the methods of whatever implements `Account`.
+/// From `trait Account` the attribute makes `AccountClient`, whose methods call through a send right,
+/// `AccountAsyncClient`, whose methods do so for tasks, and `AccountServer`, which receives such calls and runs the methods of a type that implements `Account`.
 /// See the module `handfast::service`.
 ///
-/// Methods take `&self` and no generic parameters. Attributes of methods: `#[oneway]` for one that is
-/// sent and has no reply; `#[fixed]` for one whose own types all have a fixed layout. A method may be `async`: then tasks
+/// Methods take `&self` and no generic parameters. Attributes of methods: `#[oneway]` for a method that is
+/// sent and has no reply; `#[fixed]` for a method whose own types all have a fixed layout. A method may be `async`: then tasks
 /// serve the trait, many calls at once.
 #[proc_macro_attribute]
 pub fn service(attribute: TokenStream, item: TokenStream) -> TokenStream {

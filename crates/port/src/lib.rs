@@ -1,7 +1,7 @@
 //! Ports, rights and calls over links.
 //!
 //! Reading order: [`send`](SendRight) and [`receive`](ReceiveRight) are the two ends of a call;
-//! `connect` and `keeper` make the link between them; `poller` decides what a receiver looks at.
+//! `connect` and `keeper` make the link between them; `poller` decides which lanes a receiver looks at.
 #![forbid(unsafe_code)]
 
 mod send;

@@ -8,13 +8,13 @@
 //! # On the wire
 //!
 //! A request starts with one word of eight bytes: the method's number in the low 16 bits, the
-//! service's fingerprint in the upper 48. A reply ends with one byte: zero, or why the server
-//! refused. The values lie one behind the other, without names or types. Fixed-layout values
-//! lie there as in memory; all others in the format of postcard. So 32 bytes of arguments and 39
+//! service's fingerprint in the upper 48. A reply ends with one byte: zero, or the reason that the server
+//! refused. The values follow one another, without names or types. Fixed-layout values
+//! have their form in memory; all others the format of postcard. So 32 bytes of arguments and 39
 //! of a result travel within a slot, and longer ones as other long messages do.
 //!
-//! All of it was copied out of shared memory before anybody looks at it here, and all of it may be
-//! anything: lengths are checked, what nests too deep is refused, and what is left over too.
+//! All bytes were copied out of shared memory before this crate looks at them, and none is
+//! trusted: lengths are checked, and values that nest too deep or leave bytes over are refused.
 #![forbid(unsafe_code)]
 
 mod client;

@@ -94,7 +94,7 @@ impl Experiment for Figure1 {
             ],
             tables: vec![table(&calls, &switches)],
             notes: vec![
-                "A notified process is woken by its keeper, a second thread, whose system calls and switches are among these."
+                "A notified process is woken by its control thread, a second thread, whose system calls and switches are among these."
                     .to_owned(),
             ],
         })
