@@ -16,6 +16,7 @@
 
 mod api;
 mod language;
+mod limits;
 mod modules;
 mod sizes;
 mod sleeps;
