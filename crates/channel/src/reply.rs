@@ -349,18 +349,19 @@ impl Slot {
         Ok(self.copy(memory, meta, sink))
     }
 
-    /// Caller: takes an outcome that is one word, or that there is none. Call only after [`Self::is_answered`] said so. Nothing
+    /// Caller: takes an outcome that is the bytes of one word, or that there is none. Call only after [`Self::is_answered`] said so. Nothing
     /// else is read or copied, whatever the outcome says that it has.
     ///
     /// # Errors
     /// The callee has written anything else.
-    pub fn take_word(self, memory: &impl Memory) -> Result<Option<u32>, Fault> {
+    pub fn take_word(self, memory: &impl Memory) -> Result<Option<[u8; 4]>, Fault> {
         let at = self.at + reply::META;
         // Relaxed, both: ordered by the Acquire in `is_answered` (E6).
         let meta = Meta::unpack(memory.load(at, Relaxed));
         match meta.map(|meta| (meta.kind, meta.len_bytes, meta.outside, meta.units)) {
             Some((Kind::Message, 4, false, 0)) => {
-                Ok(Some(memory.load(self.inline_bytes(), Relaxed)))
+                let word = memory.load(self.inline_bytes(), Relaxed);
+                Ok(Some(word.to_le_bytes()))
             }
             Some((Kind::Dropped, 0, false, 0)) => Ok(None),
             _ => Err(Fault {

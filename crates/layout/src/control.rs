@@ -1,16 +1,18 @@
 //! Messages of the control socket of a link: what its two processes say beside the shared memory (`spec/layout.md`, *Handshake*).
 //!
-//! Each begins with a byte that names its [`kind`] and an argument byte, zero where none is named. Numbers follow in little-endian
+//! Each begins with a byte that names its [kind](ControlKind) and an argument byte, zero where none is named. Numbers follow in little-endian
 //! order. A message is parsed once, whole; the protocols see a [`ControlMessage`]. `spec/control.txt` has the bytes of each.
 
 use crate::hello::Process;
-use crate::loan::Told;
-use crate::part::Descriptors;
+use crate::loan::{ARENA, ARENA_ENDED, Told};
+use crate::part::{DESCRIPTORS, Descriptors};
 use codec::{Argument, Field, Rest};
 
 mod codec;
+mod list;
 
-pub use codec::Encoded;
+pub use codec::{Encoded, Shape};
+pub use list::{Element, List, OnCpu, Released};
 
 /// Bytes of the longest.
 pub const CONTROL_BYTES_MAX: usize = 512;
@@ -20,33 +22,71 @@ pub const NOBODY: u8 = u8::MAX;
 /// A message of a known kind that is not whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Its first byte.
-    pub kind: u8,
+    /// Its kind.
+    pub kind: ControlKind,
 }
 
 /// The messages: name and number of the kind, then the argument byte in parentheses if it has one, then what follows it.
 macro_rules! messages {
     (
-        $($(#[$plain_doc:meta])* $PLAIN:ident = $plain_number:literal $Plain:ident;)*
-        => $($(#[$doc:meta])* $KIND:ident = $number:literal $Name:ident
+        $($(#[$plain_doc:meta])* $Plain:ident = $plain_number:literal;)*
+        => $($(#[$doc:meta])* $Name:ident = $number:literal
             $(($(#[$argument_doc:meta])* $argument:ident: $Argument:ty))?
             { $($(#[$field_doc:meta])* $field:ident: $Field:ty,)* })*
     ) => {
-        /// First bytes.
-        pub mod kind {
-            pub use crate::loan::{ARENA, ARENA_ENDED};
-            pub use crate::part::DESCRIPTORS;
+        /// The kinds of messages. The number of a kind is its message's first byte, and known to this module alone.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ControlKind {
             $(
-                #[doc = concat!("Of `", stringify!($Plain), "`.")]
-                pub const $PLAIN: u8 = $plain_number;
+                #[doc = concat!("Of [`ControlMessage::", stringify!($Plain), "`].")]
+                $Plain,
             )*
             $(
-                #[doc = concat!("Of `", stringify!($Name), "`.")]
-                pub const $KIND: u8 = $number;
+                #[doc = concat!("Of [`ControlMessage::", stringify!($Name), "`].")]
+                $Name,
             )*
+            /// Of [`ControlMessage::Descriptors`].
+            Descriptors,
+            /// Of [`ControlMessage::Arena`] with [`Told::New`].
+            Arena,
+            /// Of [`ControlMessage::Arena`] with [`Told::Ended`].
+            ArenaEnded,
         }
 
-        /// One of them. Lists are borrowed as they travel: [`released`] and [`spread_entry`] make their elements.
+        impl ControlKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[
+                $(Self::$Plain,)*
+                $(Self::$Name,)*
+                Self::Descriptors,
+                Self::Arena,
+                Self::ArenaEnded,
+            ];
+
+            const fn number(self) -> u8 {
+                match self {
+                    $(Self::$Plain => $plain_number,)*
+                    $(Self::$Name => $number,)*
+                    Self::Descriptors => DESCRIPTORS,
+                    Self::Arena => ARENA,
+                    Self::ArenaEnded => ARENA_ENDED,
+                }
+            }
+
+            // A number that two kinds have is an unreachable pattern.
+            const fn numbered(number: u8) -> Option<Self> {
+                Some(match number {
+                    $($plain_number => Self::$Plain,)*
+                    $($number => Self::$Name,)*
+                    DESCRIPTORS => Self::Descriptors,
+                    ARENA => Self::Arena,
+                    ARENA_ENDED => Self::ArenaEnded,
+                    _ => return None,
+                })
+            }
+        }
+
+        /// A message. Lists are parsed with it, and their elements when they are asked for.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum ControlMessage<'a> {
             $($(#[$plain_doc])* $Plain,)*
@@ -61,16 +101,46 @@ macro_rules! messages {
         }
 
         impl<'a> ControlMessage<'a> {
+            /// Its kind.
+            #[must_use]
+            pub const fn kind(&self) -> ControlKind {
+                match self {
+                    $(Self::$Plain => ControlKind::$Plain,)*
+                    $(Self::$Name { .. } => ControlKind::$Name,)*
+                    Self::Descriptors(_) => ControlKind::Descriptors,
+                    Self::Arena(Told::New { .. }) => ControlKind::Arena,
+                    Self::Arena(Told::Ended { .. }) => ControlKind::ArenaEnded,
+                }
+            }
+
+            /// The fields of messages of a kind.
+            const fn shapes(kind: ControlKind) -> &'static [Shape] {
+                match kind {
+                    $(ControlKind::$Plain => &[],)*
+                    $(ControlKind::$Name => const { &[$(<$Field>::SHAPE),*] },)*
+                    ControlKind::Descriptors => &[Shape::Zero(2), Shape::Word],
+                    ControlKind::Arena => &[
+                        Shape::Zero(2),
+                        Shape::Word,
+                        Shape::Word,
+                        Shape::Zero(4),
+                        Shape::Long,
+                    ],
+                    ControlKind::ArenaEnded => &[Shape::Zero(2), Shape::Word, Shape::Word],
+                }
+            }
+
             /// The bytes to send.
             ///
             /// # Panics
             /// If a list makes it longer than [`CONTROL_BYTES_MAX`].
             #[must_use]
             pub fn encode(&self) -> Encoded {
+                let number = self.kind().number();
                 match *self {
-                    $(Self::$Plain => Encoded::of(kind::$PLAIN, 0),)*
+                    $(Self::$Plain => Encoded::of(number, 0),)*
                     $(Self::$Name { $($argument,)? $($field,)* } => {
-                        let encoded = Encoded::of(kind::$KIND, 0 $(+ u8::from($argument))?);
+                        let encoded = Encoded::of(number, 0 $(+ u8::from($argument))?);
                         $(let encoded = $field.put(encoded);)*
                         encoded
                     })*
@@ -82,17 +152,17 @@ macro_rules! messages {
                 }
             }
 
-            /// The fields of a message; `Ok(None)` for an unknown kind, `Err` for what ends too early.
-            fn fields(kind: u8, argument: u8, rest: &mut Rest<'a>) -> Result<Option<Self>, codec::Short> {
+            /// The fields of a message; `None` for one that ends too early, or has a form of its own.
+            fn fields(kind: ControlKind, argument: u8, rest: &mut Rest<'a>) -> Option<Self> {
                 let _ = argument;
-                Ok(Some(match kind {
-                    $(kind::$PLAIN => Self::$Plain,)*
-                    $(kind::$KIND => Self::$Name {
+                Some(match kind {
+                    $(ControlKind::$Plain => Self::$Plain,)*
+                    $(ControlKind::$Name => Self::$Name {
                         $($argument: <$Argument>::of(argument),)?
                         $($field: Field::take(rest)?,)*
                     },)*
-                    _ => return Ok(None),
-                }))
+                    ControlKind::Descriptors | ControlKind::Arena | ControlKind::ArenaEnded => return None,
+                })
             }
         }
     };
@@ -100,35 +170,35 @@ macro_rules! messages {
 
 messages! {
     /// Asks for the peer's counters.
-    SHOW_COUNTERS = 2 ShowCounters;
+    ShowCounters = 2;
     /// The answer, with a descriptor or without.
-    COUNTERS = 3 Counters;
+    Counters = 3;
     /// To the acceptor: its connector does not use the link any more.
-    UNUSED = 26 Unused;
+    Unused = 26;
     /// To the connector: the link stays, it is used here.
-    USED = 27 Used;
+    Used = 27;
     /// To the connector: it is not any more.
-    FREE = 28 Free;
+    Free = 28;
     /// To the callee: a lane is wanted; says of all what has been taken.
-    LANE_WANTED = 31 LaneWanted;
+    LaneWanted = 31;
     /// The link region is sealed; and the answer to that, there is a link. The first messages after the welcome.
-    SEALED = 43 Sealed;
+    Sealed = 43;
 
     =>
     /// Wakes a receiver that sleeps in a descriptor; or, with [`NOBODY`], the waiter for an outcome.
-    RING = 1 Ring(/** Which one. */ receiver: u8) {}
+    Ring = 1(/** Which one. */ receiver: u8) {}
     /// A port of the sender's has been dropped, and those before it at its receiver.
-    CLOSED = 4 Closed(/** The port had moved. */ has_moved: bool) {
+    Closed = 4(/** The port had moved. */ has_moved: bool) {
         /// Its number.
         port: u32,
     }
     /// Rights are given back.
-    RELEASE = 5 Release {
-        /// Those: see [`released`].
-        rights: &'a [[u8; 8]],
+    Release = 5 {
+        /// Those.
+        rights: List<'a, Released, 8>,
     }
     /// To the replier: asks for a path.
-    PATH_ASK = 6 PathAsk {
+    PathAsk = 6 {
         /// The forwarder's number for it.
         number: u32,
         /// Whose calls it is for.
@@ -139,7 +209,7 @@ messages! {
         set: u32,
     }
     /// To the caller: asks for a path.
-    PATH_WANT = 7 PathWant {
+    PathWant = 7 {
         /// The replier's number for the question.
         token: u32,
         /// The process that passes its calls on.
@@ -150,7 +220,7 @@ messages! {
         set: u32,
     }
     /// To the replier: it is granted.
-    PATH_GRANTED = 8 PathGranted {
+    PathGranted = 8 {
         /// The question's.
         token: u32,
         /// The caller's number for the path.
@@ -159,99 +229,99 @@ messages! {
         set: u32,
     }
     /// To the replier: it is not.
-    PATH_DENIED = 9 PathDenied {
+    PathDenied = 9 {
         /// The question's.
         token: u32,
     }
     /// To the forwarder: it is there.
-    PATH_READY = 10 PathReady {
+    PathReady = 10 {
         /// The forwarder's.
         number: u32,
         /// The caller's.
         path: u32,
     }
     /// To the forwarder: it is not there, or not any more.
-    PATH_REFUSED = 11 PathRefused {
+    PathRefused = 11 {
         /// The forwarder's.
         number: u32,
     }
     /// To the caller: nothing more comes by it.
-    PATH_OVER = 12 PathOver {
+    PathOver = 12 {
         /// The caller's.
         path: u32,
     }
     /// To the replier: it is not needed any more.
-    PATH_DROP = 13 PathDrop {
+    PathDrop = 13 {
         /// The forwarder's.
         number: u32,
     }
     /// To the exporter: what was provided is void.
-    PROVISION_VOID = 14 ProvisionVoid {
+    ProvisionVoid = 14 {
         /// The introducer's.
         number: u64,
     }
     /// To the introducer: what was provided will not be claimed.
-    DECLINED = 15 Declined {
+    Declined = 15 {
         /// The introducer's.
         number: u64,
         /// With whom it was provided.
         exporter: Process,
     }
     /// To the introducer: where is the door?
-    DOOR_WHERE = 17 DoorWhere {
+    DoorWhere = 17 {
         /// Whose.
         exporter: Process,
     }
     /// To the exporter: asks for its own door.
-    DOOR_ASK = 18 DoorAsk {
+    DoorAsk = 18 {
         /// The introducer's number for the question.
         token: u32,
     }
     /// To the introducer: the door comes with it, or there is none.
-    DOOR = 19 Door {
+    Door = 19 {
         /// The question's.
         token: u32,
     }
     /// To the recipient: likewise.
-    DOOR_OF = 20 DoorOf {
+    DoorOf = 20 {
         /// Whose.
         exporter: Process,
     }
     /// To the introducer: what was provided is kept.
-    KEPT = 21 Kept {
+    Kept = 21 {
         /// The introducer's.
         number: u64,
     }
     /// To the introducer: there is no use for what is kept any more.
-    LEAVE = 22 Leave {
+    Leave = 22 {
         /// The introducer's.
         number: u64,
         /// How often it has come again.
         came: u32,
     }
     /// To the recipient: it does not come again any more.
-    LEFT = 23 Left {
+    Left = 23 {
         /// The introducer's.
         number: u64,
     }
     /// Rights to the sender's ports are revoked.
-    REVOKED = 24 Revoked(/** There was nothing to claim: no such right, or its port has ended. */ in_vain: bool) {
+    Revoked = 24(/** There was nothing to claim: no such right, or its port has ended. */ in_vain: bool) {
         /// Handles, or words of claims.
-        names: &'a [[u8; 4]],
+        names: List<'a, u32, 4>,
     }
     /// A port has a receiver for each CPU.
-    SPREAD = 25 Spread {
+    Spread = 25 {
         /// Its number.
         port: u32,
-        /// Those: see [`spread_entry`].
-        entries: &'a [[u8; 4]],
+        /// Those.
+        entries: List<'a, OnCpu, 4>,
     }
     /// To the callee: its caller does not use the lane any more, and all in it has been taken.
-    LANE_FREE = 29 LaneFree(/** Which one. */ lane: u8) {}
+    LaneFree = 29(/** Which one. */ lane: u8) {}
     /// To the caller: the lane may lead to any receiver from now on.
-    LANE_BACK = 30 LaneBack(/** Which one. */ lane: u8) {}
+    LaneBack = 30(/** Which one. */ lane: u8) {}
     /// To the old home of a port that has moved: it has arrived.
-    ARRIVED = 40 Arrived {
+    Arrived = 40 {
         /// The move's number.
         token: u32,
         /// The port's, at its new home.
@@ -260,12 +330,12 @@ messages! {
         handle: u32,
     }
     /// To the old home: there is no room for it.
-    NOT_ARRIVED = 41 NotArrived {
+    NotArrived = 41 {
         /// The move's number.
         token: u32,
     }
     /// To a sender: the port of a right has moved.
-    MOVED = 42 Moved {
+    Moved = 42 {
         /// The right's handle or word.
         name: u32,
         /// The port's number at its new home.
@@ -277,65 +347,122 @@ messages! {
     }
 }
 
+impl ControlKind {
+    /// The kind of a message, whole or not, by its first byte; `None` for one that this release does not know.
+    #[must_use]
+    pub const fn of(bytes: &[u8]) -> Option<Self> {
+        match bytes {
+            [number, ..] => Self::numbered(*number),
+            [] => None,
+        }
+    }
+
+    /// The parts of such a message behind the argument byte: for tests that make messages of any kind.
+    #[must_use]
+    pub const fn shapes(self) -> &'static [Shape] {
+        ControlMessage::shapes(self)
+    }
+
+    /// A message of this kind with any bytes behind the argument byte: for tests.
+    ///
+    /// # Panics
+    /// If that is longer than [`CONTROL_BYTES_MAX`].
+    #[must_use]
+    pub fn with(self, argument: u8, rest: &[u8]) -> Encoded {
+        Encoded::of(self.number(), argument).and(rest)
+    }
+}
+
 impl<'a> ControlMessage<'a> {
     /// The message in a peer's bytes; `None` for a kind that this release does not know, which is passed over.
     ///
     /// # Errors
     /// [`Malformed`] when it is of a known kind and not as long as that, or its statement on descriptors or an arena cannot be.
     pub fn parse(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
-        let Some(&kind) = bytes.first() else {
+        let Some(kind) = ControlKind::of(bytes) else {
             return Ok(None);
         };
-        let malformed = Malformed { kind };
         let parsed = match (kind, bytes) {
-            (kind::DESCRIPTORS, _) => Descriptors::parse(bytes).map(Self::Descriptors),
-            (kind::ARENA | kind::ARENA_ENDED, _) => Told::parse(bytes).map(Self::Arena),
+            (ControlKind::Descriptors, _) => Descriptors::parse(bytes).map(Self::Descriptors),
+            (ControlKind::Arena | ControlKind::ArenaEnded, _) => {
+                Told::parse(bytes).map(Self::Arena)
+            }
             (_, [_, argument, rest @ ..]) => {
                 let mut rest = Rest::new(rest);
-                match Self::fields(kind, *argument, &mut rest) {
-                    Ok(None) => return Ok(None),
-                    Ok(parsed) => parsed.filter(|_| rest.is_empty()),
-                    Err(codec::Short) => None,
-                }
+                Self::fields(kind, *argument, &mut rest).filter(|_| rest.is_empty())
             }
             // A message of any kind: received ones have an argument, too.
             _ => None,
         };
-        parsed.ok_or(malformed).map(Some)
+        parsed.ok_or(Malformed { kind }).map(Some)
     }
 }
 
 /// How many descriptors a message has, at most, by its first bytes.
 #[must_use]
 pub fn descriptors_of(bytes: &[u8]) -> usize {
-    match bytes {
-        [kind::DESCRIPTORS, ..] => Descriptors::parse(bytes).map_or(0, |sent| sent.count as usize),
-        [
-            kind::ARENA | kind::COUNTERS | kind::DOOR | kind::DOOR_OF,
-            ..,
-        ] => 1,
+    match ControlKind::of(bytes) {
+        Some(ControlKind::Descriptors) => {
+            Descriptors::parse(bytes).map_or(0, |sent| sent.count as usize)
+        }
+        Some(
+            ControlKind::Arena | ControlKind::Counters | ControlKind::Door | ControlKind::DoorOf,
+        ) => 1,
         _ => 0,
     }
 }
 
-/// An element of [`ControlMessage::Release`]: a handle, or the word of a claim, and how often it was received.
-#[must_use]
-pub const fn released(name: u32, count: u32) -> [u8; 8] {
-    (name as u64 | (count as u64) << 32).to_le_bytes()
-}
-
-/// The handle or word in such an element, and the count.
-#[must_use]
-pub const fn released_of(element: [u8; 8]) -> (u32, u32) {
-    let both = u64::from_le_bytes(element);
-    (both as u32, (both >> 32) as u32)
-}
-
-/// An element of [`ControlMessage::Spread`]: a CPU, and the receiver there.
-#[must_use]
-pub const fn spread_entry(cpu: u16, receiver: u8) -> [u8; 4] {
-    let [low, high] = cpu.to_le_bytes();
-    [low, high, receiver, 0]
+/// First bytes, for tests that say bytes.
+pub mod kind {
+    use super::ControlKind as K;
+    /// Of `Ring`.
+    pub const RING: u8 = K::Ring.number();
+    /// Of `ShowCounters`.
+    pub const SHOW_COUNTERS: u8 = K::ShowCounters.number();
+    /// Of `Counters`.
+    pub const COUNTERS: u8 = K::Counters.number();
+    /// Of `Closed`.
+    pub const CLOSED: u8 = K::Closed.number();
+    /// Of `Release`.
+    pub const RELEASE: u8 = K::Release.number();
+    /// Of `PathWant`.
+    pub const PATH_WANT: u8 = K::PathWant.number();
+    /// Of `ProvisionVoid`.
+    pub const PROVISION_VOID: u8 = K::ProvisionVoid.number();
+    /// Of `Declined`.
+    pub const DECLINED: u8 = K::Declined.number();
+    /// Of `DoorWhere`.
+    pub const DOOR_WHERE: u8 = K::DoorWhere.number();
+    /// Of `DoorAsk`.
+    pub const DOOR_ASK: u8 = K::DoorAsk.number();
+    /// Of `Door`.
+    pub const DOOR: u8 = K::Door.number();
+    /// Of `DoorOf`.
+    pub const DOOR_OF: u8 = K::DoorOf.number();
+    /// Of `Kept`.
+    pub const KEPT: u8 = K::Kept.number();
+    /// Of `Leave`.
+    pub const LEAVE: u8 = K::Leave.number();
+    /// Of `Left`.
+    pub const LEFT: u8 = K::Left.number();
+    /// Of `Spread`.
+    pub const SPREAD: u8 = K::Spread.number();
+    /// Of `Unused`.
+    pub const UNUSED: u8 = K::Unused.number();
+    /// Of `LaneFree`.
+    pub const LANE_FREE: u8 = K::LaneFree.number();
+    /// Of `LaneBack`.
+    pub const LANE_BACK: u8 = K::LaneBack.number();
+    /// Of `LaneWanted`.
+    pub const LANE_WANTED: u8 = K::LaneWanted.number();
+    /// Of `Arrived`.
+    pub const ARRIVED: u8 = K::Arrived.number();
+    /// Of `NotArrived`.
+    pub const NOT_ARRIVED: u8 = K::NotArrived.number();
+    /// Of `Moved`.
+    pub const MOVED: u8 = K::Moved.number();
+    /// Of `Sealed`.
+    pub const SEALED: u8 = K::Sealed.number();
 }
 
 #[cfg(test)]

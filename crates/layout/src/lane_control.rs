@@ -16,7 +16,7 @@
 //! them: the kernel has told it, while an incarnation is what a process says of itself.
 //!
 //! A claim, a mint and an attenuation come with a reply right ([`passed_word`](crate::link::passed_word)), and are
-//! answered with the handle of what the word stands for, 4 bytes.
+//! answered with the handle of what the word stands for, 4 bytes: [`ClaimAnswer`].
 
 use crate::hello::Process;
 
@@ -159,6 +159,31 @@ impl LaneControl {
     }
 }
 
+/// The answer to a claim, a mint or an attenuation that has succeeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimAnswer {
+    /// The exporter's handle for the right that the word stands for.
+    pub handle: u32,
+}
+
+impl ClaimAnswer {
+    /// The bytes to send.
+    #[must_use]
+    pub const fn encode(self) -> [u8; 4] {
+        self.handle.to_le_bytes()
+    }
+
+    /// The answer of a peer; `None` for bytes that are no handle.
+    #[must_use]
+    pub const fn parse(bytes: [u8; 4]) -> Option<Self> {
+        let handle = u32::from_le_bytes(bytes);
+        match crate::part::is_handle(handle) {
+            true => Some(Self { handle }),
+            false => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,5 +245,14 @@ mod tests {
             introducer: process([8; 16], 4),
         };
         assert_eq!(LaneControl::parse(&handle.encode()), None);
+    }
+
+    #[test]
+    fn the_answer_to_a_claim_is_a_handle() {
+        let handle = crate::part::IS_HANDLE | 5;
+        let bytes = ClaimAnswer { handle }.encode();
+        assert_eq!(bytes, [5, 0, 0, 0x80]);
+        assert_eq!(ClaimAnswer::parse(bytes), Some(ClaimAnswer { handle }));
+        assert_eq!(ClaimAnswer::parse([5, 0, 0, 0]), None);
     }
 }

@@ -26,9 +26,9 @@ pub const ARENA: u8 = 32;
 /// First byte of what is said about one that has ended.
 pub const ARENA_ENDED: u8 = 33;
 /// Bytes of the first.
-pub const ARENA_BYTES: usize = 24;
+const ARENA_BYTES: usize = 24;
 /// Bytes of the second.
-pub const ARENA_ENDED_BYTES: usize = 12;
+const ARENA_ENDED_BYTES: usize = 12;
 
 /// The place of an arena in its owner's table, which is part of its number.
 #[must_use]

@@ -431,7 +431,7 @@ pub struct Descriptors {
 /// First byte of [`Descriptors`].
 pub const DESCRIPTORS: u8 = 16;
 /// Bytes of [`Descriptors`].
-pub const DESCRIPTORS_BYTES: usize = 8;
+const DESCRIPTORS_BYTES: usize = 8;
 
 impl Descriptors {
     /// The bytes to send.

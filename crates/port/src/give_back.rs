@@ -11,7 +11,7 @@ use crate::slots::{SLOTS_PER_LANE, SlotState};
 use crate::{again, introduce, moving, paths};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_layout::control::{ControlMessage, released_of};
+use handfast_layout::control::{ControlMessage, Released};
 use handfast_layout::link::{REPLIES, slot_of};
 use handfast_layout::part::is_handle;
 use handfast_proto::rights::{Handle, Refused};
@@ -43,6 +43,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     let owed = &mut releases.owed;
     owed.add(given);
     let is_told = owed.say(|rights| {
+        let rights = rights.into();
         let release = ControlMessage::Release { rights };
         connection::send_bytes(link, &release.encode()).is_ok()
     });
@@ -60,10 +61,10 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
 pub(crate) fn take_back(
     link: &Arc<Link>,
     process: &Process,
-    rights: &[[u8; 8]],
+    rights: impl Iterator<Item = Released>,
 ) -> Result<(), Fault> {
     let mut ending = Vec::new();
-    for (name, count) in rights.iter().map(|right| released_of(*right)) {
+    for Released { name, count } in rights {
         let claimed = match is_handle(name) {
             true => Ok(Some(name)),
             false => introduce::unclaimed(link, process, name),

@@ -11,6 +11,7 @@ use crate::{links, rank};
 use core::sync::atomic::Ordering;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::control::ControlMessage;
+use handfast_layout::lane_control::ClaimAnswer;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::is_handle;
 use handfast_proto::introductions::{Claim, Number, Provisions, Redeemed};
@@ -116,7 +117,7 @@ fn answer_claim(link: &Arc<Link>, claim: Claim, reply: (u32, u32)) {
     if let Ok(Some(slot)) = ReplySlot::passed(link, reply.0, reply.1) {
         match claim {
             Claim::Granted(handle) => {
-                slot.answer(Kind::Message, &handle.to_le_bytes());
+                slot.answer(Kind::Message, &ClaimAnswer { handle }.encode());
             }
             Claim::Revoked | Claim::Dead => {
                 slot.answer(Kind::Dropped, &[]);

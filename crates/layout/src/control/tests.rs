@@ -6,9 +6,24 @@ use crate::loan::Geometry;
 /// One of each kind.
 fn all() -> Vec<ControlMessage<'static>> {
     use ControlMessage as M;
-    const RIGHTS: &[[u8; 8]] = &[released(0x8000_0001, 3), released(7, 1)];
-    const NAMES: &[[u8; 4]] = &[0x8000_0002_u32.to_le_bytes(), 9_u32.to_le_bytes()];
-    const ENTRIES: &[[u8; 4]] = &[spread_entry(0, 3), spread_entry(1023, 63)];
+    const RIGHTS: &[Released] = &[
+        Released {
+            name: 0x8000_0001,
+            count: 3,
+        },
+        Released { name: 7, count: 1 },
+    ];
+    const NAMES: &[u32] = &[0x8000_0002, 9];
+    const ENTRIES: &[OnCpu] = &[
+        OnCpu {
+            cpu: 0,
+            receiver: 3,
+        },
+        OnCpu {
+            cpu: 1023,
+            receiver: 63,
+        },
+    ];
     let (number, token, port, path) = (0x0102_0304_0506_0708, 11, 0x102, 5);
     let [caller, forwarder, exporter, home] = [process([0xa5; 16], 0x0102_0304); 4];
     let geometry = Geometry::new(7, 4096).unwrap();
@@ -20,7 +35,9 @@ fn all() -> Vec<ControlMessage<'static>> {
             has_moved: true,
             port,
         },
-        M::Release { rights: RIGHTS },
+        M::Release {
+            rights: RIGHTS.into(),
+        },
         M::PathAsk {
             number: 1,
             caller,
@@ -55,15 +72,15 @@ fn all() -> Vec<ControlMessage<'static>> {
         M::Left { number },
         M::Revoked {
             in_vain: false,
-            names: NAMES,
+            names: NAMES.into(),
         },
         M::Revoked {
             in_vain: true,
-            names: NAMES,
+            names: NAMES.into(),
         },
         M::Spread {
             port,
-            entries: ENTRIES,
+            entries: ENTRIES.into(),
         },
         M::Unused,
         M::Used,
@@ -111,7 +128,9 @@ fn what_is_said_is_what_is_heard_and_what_is_not_whole_is_refused() {
     for message in all() {
         let encoded = message.encode();
         assert_eq!(ControlMessage::parse(&encoded), Ok(Some(message)));
-        let malformed = Err(Malformed { kind: encoded[0] });
+        let malformed = Err(Malformed {
+            kind: message.kind(),
+        });
         for len_bytes in 1..encoded.len() {
             let parsed = ControlMessage::parse(&encoded[..len_bytes]);
             let is_list = |heard: &ControlMessage<'_>| {
@@ -139,4 +158,53 @@ fn kinds_of_later_releases_are_passed_over() {
         assert_eq!(ControlMessage::parse(&[kind, 0, 1, 2, 3]), Ok(None));
     }
     assert_eq!(ControlMessage::parse(&[]), Ok(None));
+}
+
+/// Each message has the kind that its bytes say, and the fields that its kind has; and there is no other kind.
+#[test]
+fn every_kind_is_that_of_a_message_and_has_its_shape() {
+    let messages = all();
+    for message in &messages {
+        let encoded = message.encode();
+        assert_eq!(ControlKind::of(&encoded), Some(message.kind()));
+        let len_bytes = |shape: &Shape| match *shape {
+            Shape::Zero(len_bytes) => len_bytes,
+            Shape::Word => 4,
+            Shape::Long => 8,
+            Shape::Process => 20,
+            Shape::List(element_bytes) => 2 * element_bytes,
+        };
+        let shapes = message.kind().shapes().iter();
+        let rest: usize = shapes.map(len_bytes).sum();
+        assert_eq!(encoded.len(), 2 + rest, "{message:?}");
+        let again = message.kind().with(encoded[1], &encoded[2..]);
+        assert_eq!(*again, *encoded);
+    }
+    for kind in ControlKind::ALL {
+        assert!(messages.iter().any(|message| message.kind() == *kind));
+    }
+}
+
+#[test]
+fn a_list_has_the_elements_that_were_said_and_one_that_is_none_is_refused() {
+    let rights = [
+        Released { name: 5, count: 2 },
+        Released { name: 6, count: 1 },
+    ];
+    let said = ControlMessage::Release {
+        rights: (&rights).into(),
+    };
+    let encoded = said.encode();
+    let Ok(Some(ControlMessage::Release { rights: heard })) = ControlMessage::parse(&encoded)
+    else {
+        panic!("{encoded:?}");
+    };
+    assert!(heard.iter().eq(rights) && heard.len() == 2 && !heard.is_empty());
+    let one_more = ControlMessage::Release {
+        rights: rights[..1].into(),
+    };
+    assert_ne!(one_more, said);
+    let kind = ControlKind::Spread;
+    let spread = kind.with(0, &[2, 1, 0, 0, 0, 0, 3, 1]);
+    assert_eq!(ControlMessage::parse(&spread), Err(Malformed { kind }));
 }

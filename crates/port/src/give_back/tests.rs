@@ -3,7 +3,7 @@ use crate::descriptors::tests::link_of;
 use crate::link::returns::Own;
 use crate::link_end;
 use crate::links;
-use handfast_layout::control::released;
+use handfast_layout::control::Released;
 use handfast_layout::link::{Kind, OWN_SET};
 use handfast_layout::part::{IS_HANDLE, Part};
 use handfast_proto::rights::{Target, Use};
@@ -109,7 +109,11 @@ fn gives_back(
     for badge in badges {
         let handle = link.exports().export(Target::full(1, badge)).unwrap();
         given.push(handle);
-        take_back(link, process, &[released(handle, 1)])?;
+        let right = Released {
+            name: handle,
+            count: 1,
+        };
+        take_back(link, process, core::iter::once(right))?;
     }
     Ok(given)
 }

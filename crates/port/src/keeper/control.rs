@@ -164,9 +164,9 @@ impl Keeper {
                 later::has_lane(process);
             }
             M::Closed { port, .. } => link.close_port(port),
-            M::Revoked { in_vain, names } => deaths::hear_revoked(link, in_vain, names),
-            M::Spread { port, entries } => spread::hear(link, port, entries)?,
-            M::Release { rights } => give_back::take_back(link, process, rights)?,
+            M::Revoked { in_vain, names } => deaths::hear_revoked(link, in_vain, names.iter()),
+            M::Spread { port, entries } => spread::hear(link, port, entries.iter())?,
+            M::Release { rights } => give_back::take_back(link, process, rights.iter())?,
             M::PathAsk { .. }
             | M::PathWant { .. }
             | M::PathGranted { .. }

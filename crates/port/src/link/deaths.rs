@@ -54,8 +54,8 @@ pub(crate) fn tell_in_vain(link: &Link, words: &[Handle]) {
 }
 
 /// Keeper: the peer says which rights of this process were revoked, or which it has claimed in vain.
-pub(crate) fn hear_revoked(link: &Link, in_vain: bool, names: &[[u8; 4]]) {
-    let words: Vec<_> = names.iter().map(|name| u32::from_le_bytes(*name)).collect();
+pub(crate) fn hear_revoked(link: &Link, in_vain: bool, names: impl Iterator<Item = u32>) {
+    let words: Vec<_> = names.collect();
     match in_vain {
         // Messages by them find out themselves, as the port's end.
         true => tell_in_vain(link, &words),

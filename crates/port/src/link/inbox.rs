@@ -8,7 +8,7 @@ use crate::users::{Charge, Foreign, ForeignMemory, Users};
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use handfast_layout::control::{
-    CONTROL_BYTES_MAX, ControlMessage, Malformed, descriptors_of, kind,
+    CONTROL_BYTES_MAX, ControlKind, ControlMessage, Malformed, descriptors_of,
 };
 use handfast_layout::loan::Told;
 use handfast_layout::part::{Descriptors, UNCLAIMED_MAX};
@@ -151,15 +151,12 @@ fn read(
     let is_refused = received.is_short || fds.iter().any(Option::is_none);
     let has_room = !is_refused || !link.users().is_backed_up(link.peer.uid);
     if received.is_surplus || !has_room {
-        let rule = bytes.first().and_then(|kind| rule_of(*kind));
-        return Err(fault(
-            rule.filter(is_of_parts).unwrap_or(Rule::ControlDescriptor),
-        ));
+        let rule = ControlKind::of(bytes).and_then(rule_of_parts);
+        return Err(fault(rule.unwrap_or(Rule::ControlDescriptor)));
     }
     if received.is_short {
         discard(link, inbox, &socket);
     }
-    let rule_of_parts = |kind| rule_of(kind).filter(is_of_parts);
     match ControlMessage::parse(bytes) {
         Ok(Some(ControlMessage::Descriptors(sent))) => {
             let arrived = inbox.arrive(sent, fds, received.is_short);
@@ -240,7 +237,7 @@ fn read_one(
 ) -> Result<bool, Fault> {
     let mut bytes = [0; CONTROL_BYTES_MAX];
     match read(link, inbox, &mut bytes) {
-        Ok((1.., _)) if rule_of(bytes[0]).as_ref().is_some_and(is_of_parts) => Ok(true),
+        Ok((1.., _)) if ControlKind::of(&bytes).and_then(rule_of_parts).is_some() => Ok(true),
         Ok((len_bytes @ 1.., fd)) => {
             let grown = inbox.unheard_bytes.grow(len_bytes as u64);
             grown.map_err(|_| Rule::Unread.broken())?;
@@ -350,19 +347,52 @@ fn hear_of_arena(
 
 /// The rule that a peer breaks by a message of this kind that is not whole, or that has other descriptors than it says. A kind of
 /// no protocol has none: such messages are passed over, like those of later releases.
-pub(crate) fn rule_of(kind: u8) -> Option<Rule> {
-    Some(match kind {
-        kind::DESCRIPTORS => Rule::DescriptorCount,
-        kind::ARENA | kind::ARENA_ENDED => Rule::Arena,
-        kind::PATH_ASK..=kind::PATH_DROP => Rule::Path,
-        kind::PROVISION_VOID | kind::DECLINED => Rule::Introduction,
-        kind::DOOR_WHERE..=kind::LEFT | kind::ARRIVED..=kind::MOVED => Rule::Introduction,
-        kind::SPREAD => Rule::Spread,
-        _ => return None,
-    })
+pub(crate) const fn rule_of(kind: ControlKind) -> Option<Rule> {
+    use ControlKind as K;
+    match kind {
+        K::Descriptors => Some(Rule::DescriptorCount),
+        K::Arena | K::ArenaEnded => Some(Rule::Arena),
+        K::PathAsk
+        | K::PathWant
+        | K::PathGranted
+        | K::PathDenied
+        | K::PathReady
+        | K::PathRefused
+        | K::PathOver
+        | K::PathDrop => Some(Rule::Path),
+        K::ProvisionVoid
+        | K::Declined
+        | K::DoorWhere
+        | K::DoorAsk
+        | K::Door
+        | K::DoorOf
+        | K::Kept
+        | K::Leave
+        | K::Left
+        | K::Arrived
+        | K::NotArrived
+        | K::Moved => Some(Rule::Introduction),
+        K::Spread => Some(Rule::Spread),
+        K::Ring
+        | K::ShowCounters
+        | K::Counters
+        | K::Closed
+        | K::Release
+        | K::Revoked
+        | K::Unused
+        | K::Used
+        | K::Free
+        | K::LaneFree
+        | K::LaneBack
+        | K::LaneWanted
+        | K::Sealed => None,
+    }
 }
 
-/// Whether messages of a kind say what others have beside their bytes, and are heard where they are read.
-const fn is_of_parts(rule: &Rule) -> bool {
-    matches!(rule, Rule::DescriptorCount | Rule::Arena)
+/// As [`rule_of`], of kinds whose messages say what others have beside their bytes, and are heard where they are read.
+const fn rule_of_parts(kind: ControlKind) -> Option<Rule> {
+    match kind {
+        ControlKind::Descriptors | ControlKind::Arena | ControlKind::ArenaEnded => rule_of(kind),
+        _ => None,
+    }
 }

@@ -4,7 +4,7 @@ use super::introductions::CLAIMS_STEP;
 use super::{Link, redirects, spread, usage};
 use crate::rank;
 use crate::users::Charge;
-use handfast_layout::control::released;
+use handfast_layout::control::Released;
 use handfast_layout::link::{LANES, SLOTS};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Handle, Use};
@@ -153,12 +153,15 @@ impl Owed {
     }
 
     /// Tells the peer by `send`, which returns `false` when the peer does not read. Returns whether the peer has been told of all.
-    pub(crate) fn say(&mut self, send: impl Fn(&[[u8; 8]]) -> bool) -> bool {
+    pub(crate) fn say(&mut self, send: impl Fn(&[Released]) -> bool) -> bool {
         while !self.rights.is_empty() {
             let count = self.rights.len().min(RELEASES_MAX);
             let rights = self.rights.range(..count);
             let rights: Vec<_> = rights
-                .map(|(name, count)| released(*name, *count))
+                .map(|(name, count)| Released {
+                    name: *name,
+                    count: *count,
+                })
                 .collect();
             if !send(&rights) {
                 return false;

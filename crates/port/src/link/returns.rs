@@ -5,8 +5,8 @@ use super::Link;
 use crate::rank;
 use crate::users::Charge;
 use handfast_channel::reply::Slot;
+use handfast_layout::lane_control::ClaimAnswer;
 use handfast_layout::link::{OWN_SET, PARTY_SENDER, REPLIES, passed_word, slot_of};
-use handfast_layout::part::is_handle;
 use handfast_proto::rights::Handle;
 use handfast_proto::users::Quota;
 use handfast_ring::{Fault, Rule};
@@ -245,8 +245,11 @@ impl Own {
         let slot = Slot::of(self.link.calls, self.index);
         let is_answered = slot.is_answered(&self.link.region, self.generation);
         is_answered.then(|| match slot.take_word(&self.link.region)? {
-            Some(word) if !is_handle(word) => Err(Rule::Introduction.broken()),
-            word => Ok(word),
+            Some(bytes) => match ClaimAnswer::parse(bytes) {
+                Some(ClaimAnswer { handle }) => Ok(Some(handle)),
+                None => Err(Rule::Introduction.broken()),
+            },
+            None => Ok(None),
         })
     }
 

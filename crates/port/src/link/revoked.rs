@@ -100,9 +100,8 @@ pub(crate) fn tell(link: &Link) -> bool {
     for (words, in_vain) in [(revoked, false), (in_vain, true)] {
         while !words.is_empty() {
             let count = words.len().min(WORDS_MAX);
-            let names = words.iter().take(count);
-            let names: Vec<_> = names.map(|name| name.to_le_bytes()).collect();
-            let names = &names;
+            let names: Vec<_> = words.iter().take(count).copied().collect();
+            let names = names[..].into();
             let revoked = ControlMessage::Revoked { in_vain, names };
             if connection::send_bytes(link, &revoked.encode()).is_err() {
                 return link.is_down();

@@ -8,7 +8,7 @@ use super::Link;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::bell::RECEIVERS;
-use handfast_layout::control::{ControlMessage, Encoded, spread_entry};
+use handfast_layout::control::{ControlMessage, Encoded, OnCpu};
 use handfast_layout::part::{is_handle, receiver_of};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Mutex, MutexGuard};
@@ -34,26 +34,27 @@ pub(crate) struct Told {
 pub(crate) fn message(port: u32, entries: &[Entry]) -> Encoded {
     let entries = entries.iter();
     let entries: Vec<_> = entries
-        .map(|(cpu, receiver)| spread_entry(*cpu as u16, *receiver as u8))
+        .map(|(cpu, receiver)| OnCpu {
+            cpu: *cpu as u16,
+            receiver: *receiver as u8,
+        })
         .collect();
-    let entries = &entries[..];
+    let entries = entries[..].into();
     ControlMessage::Spread { port, entries }.encode()
 }
 
 /// A port's receivers, if there can be such.
-fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
+fn checked(port: u32, entries: impl Iterator<Item = OnCpu>) -> Option<Vec<Entry>> {
     let is_port = !is_handle(port) && receiver_of(port) < RECEIVERS;
-    if !is_port || entries.is_empty() || entries.len() >= RECEIVERS as usize {
+    if !is_port {
         return None;
     }
     let mut seen = 1u64 << receiver_of(port);
-    let mut found: Vec<Entry> = Vec::with_capacity(entries.len());
-    for [low, high, receiver, zero] in entries {
-        let (cpu, receiver) = (
-            u16::from_le_bytes([*low, *high]).into(),
-            u32::from(*receiver),
-        );
-        if *zero != 0 || cpu >= CPUS || receiver >= RECEIVERS || seen & 1 << receiver != 0 {
+    let mut found: Vec<Entry> = Vec::new();
+    for OnCpu { cpu, receiver } in entries {
+        let (cpu, receiver) = (u32::from(cpu), u32::from(receiver));
+        // Each receiver once: there are fewer entries than receivers.
+        if cpu >= CPUS || receiver >= RECEIVERS || seen & 1 << receiver != 0 {
             return None;
         }
         if found.iter().any(|(other, _)| *other == cpu) {
@@ -62,7 +63,7 @@ fn checked(port: u32, entries: &[[u8; 4]]) -> Option<Vec<Entry>> {
         seen |= 1 << receiver;
         found.push((cpu, receiver));
     }
-    Some(found)
+    (!found.is_empty()).then_some(found)
 }
 
 fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
@@ -74,7 +75,11 @@ fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
 ///
 /// # Errors
 /// The rule the peer broke.
-pub(crate) fn hear(link: &Link, port: u32, entries: &[[u8; 4]]) -> Result<(), Fault> {
+pub(crate) fn hear(
+    link: &Link,
+    port: u32,
+    entries: impl Iterator<Item = OnCpu>,
+) -> Result<(), Fault> {
     let rule = Rule::Spread;
     let entries = checked(port, entries).ok_or(Fault { rule, offset: 0 })?;
     let mut told = spread_told(link);
@@ -118,7 +123,7 @@ mod tests {
         let entries = [(0, 3), (1, 4), (CPUS - 1, RECEIVERS - 1)];
         let said = message(0x502, &entries);
         let heard = |said: &[u8]| match ControlMessage::parse(said) {
-            Ok(Some(ControlMessage::Spread { port, entries })) => checked(port, entries),
+            Ok(Some(ControlMessage::Spread { port, entries })) => checked(port, entries.iter()),
             _ => None,
         };
         assert_eq!(heard(&said), Some(entries.to_vec()));
