@@ -7,6 +7,7 @@
 //! it.
 
 pub mod commands;
+pub mod forge;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

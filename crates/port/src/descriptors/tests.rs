@@ -13,6 +13,7 @@ use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::Descriptors;
 use handfast_region::Region;
 use handfast_sys::{OwnedFd, clock, socket};
+use handfast_testing::forge::Packet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -90,11 +91,11 @@ fn send(peer: &OwnedFd, first: u32, fds: &[BorrowedFd<'_>]) {
 #[test]
 fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
     let (process, link, peer) = link();
-    socket::send(&peer, &[200, 1], &[]).unwrap();
+    socket::send(&peer, &Packet::unknown(1), &[]).unwrap();
     send(&peer, 0, &[peer.as_fd(), peer.as_fd()]);
-    socket::send(&peer, &[200, 2], &[]).unwrap();
+    socket::send(&peer, &Packet::unknown(2), &[]).unwrap();
     send(&peer, 2, &[peer.as_fd()]);
-    socket::send(&peer, &[200, 3], &[]).unwrap();
+    socket::send(&peer, &Packet::unknown(3), &[]).unwrap();
     for number in [2, 0, 1] {
         let claimed = inbox::claim_descriptor(&link, &process, number);
         assert!(matches!(claimed, Ok(Some(_))), "{number}");
@@ -120,7 +121,7 @@ fn the_keeper_is_told_of_what_others_have_read() {
     links::list(&process).push(Some(link.clone()));
     let port = 0x100;
     for _ in 0..100 {
-        socket::send(&peer, &[200, 0], &[]).unwrap();
+        socket::send(&peer, &Packet::unknown(0), &[]).unwrap();
     }
     let closed = ControlMessage::Closed {
         has_moved: false,
@@ -140,7 +141,7 @@ fn the_keeper_is_told_of_what_others_have_read() {
 #[test]
 fn what_a_dead_peer_has_sent_is_there_after_the_end_of_its_connection() {
     let (process, link, peer) = link();
-    socket::send(&peer, &[200, 1], &[]).unwrap();
+    socket::send(&peer, &Packet::unknown(1), &[]).unwrap();
     send(&peer, 0, &[peer.as_fd(); 2]);
     drop(peer);
     // No thread takes messages from it any more.
@@ -186,7 +187,7 @@ fn a_search_among_messages_without_end_ends() {
         let flood = scope.spawn(|| {
             let mut sent = 0;
             while !link.is_down() {
-                sent += u32::from(socket::send(&peer, &[200, 0], &[]).is_ok());
+                sent += u32::from(socket::send(&peer, &Packet::unknown(0), &[]).is_ok());
             }
             sent
         });

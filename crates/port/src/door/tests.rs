@@ -6,7 +6,7 @@ use crate::lifecycle;
 use crate::link_end;
 use crate::links;
 use core::sync::atomic::Ordering;
-use handfast_layout::control::kind;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind};
 use handfast_layout::link::Side;
 
 /// Whether one right more, introduced by the peer of `link`, waits for a link with its process.
@@ -147,10 +147,10 @@ fn what_a_recipient_has_asked_goes_with_it() {
 }
 
 /// Kinds of the control messages that the peer of a link has been sent so far.
-fn told(peer: &OwnedFd) -> Vec<u8> {
-    let mut bytes = [0; 512];
+fn told(peer: &OwnedFd) -> Vec<ControlKind> {
+    let mut bytes = [0; CONTROL_BYTES_MAX];
     let next = || match handfast_sys::socket::receive(peer, &mut bytes, 0) {
-        Ok((len_bytes, _)) if len_bytes > 0 => Some(bytes[0]),
+        Ok((len_bytes, _)) if len_bytes > 0 => ControlKind::of(&bytes),
         _ => None,
     };
     core::iter::from_fn(next).collect()
@@ -182,15 +182,15 @@ fn each_introducer_is_asked_for_a_door_and_answers_for_itself() {
             upgrade
         };
         let first = waits(&hostile, 1);
-        assert_eq!(told(&hears_first), [kind::DOOR_WHERE]);
+        assert_eq!(told(&hears_first), [ControlKind::DoorWhere]);
         if answer == Answer::Death {
             link_end::end_link(&process, &hostile);
         }
         let second = waits(&honest, 1);
-        assert_eq!(told(&hears), [kind::DOOR_WHERE], "{answer:?}");
+        assert_eq!(told(&hears), [ControlKind::DoorWhere], "{answer:?}");
         if answer == Answer::NoDoor {
             crate::knock::knock(&process, &hostile, exporter, None);
-            let is_declined = || told(&hears_first).contains(&kind::DECLINED);
+            let is_declined = || told(&hears_first).contains(&ControlKind::Declined);
             assert!(handfast_testing::within_patience(is_declined));
         }
         assert_eq!(told(&hears), [], "declined for another's answer");
@@ -213,7 +213,7 @@ fn each_old_home_is_asked_for_the_door_of_the_new_one() {
     for (home, hears) in &homes {
         handfast_sys::socket::set_nonblocking(hears, true).unwrap();
         seek(&process, home, exporter, (1 << 31, |_, _, _| {}));
-        assert_eq!(told(hears), [kind::DOOR_WHERE]);
+        assert_eq!(told(hears), [ControlKind::DoorWhere]);
         seek(&process, home, exporter, (1 << 31 | 1, |_, _, _| {}));
         assert_eq!(told(hears), [], "once for all its ports");
     }

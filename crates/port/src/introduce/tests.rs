@@ -215,7 +215,8 @@ fn answered(kind: Kind, bytes: &[u8], parts: &[Part]) -> (bool, Option<Rule>) {
 /// thread ran out of its stack, or waited for a lock of its own.
 #[test]
 fn an_answer_to_a_claim_is_one_handle_or_none_and_nothing_else() {
-    let handle = (IS_HANDLE | 5).to_le_bytes();
+    let answer = |handle| ClaimAnswer { handle }.encode();
+    let handle = answer(IS_HANDLE | 5);
     assert_eq!(answered(Kind::Message, &handle, &[]), (true, None));
     assert_eq!(answered(Kind::Dropped, &[], &[]), (false, None));
     let part = Part::OfSender {
@@ -229,7 +230,7 @@ fn an_answer_to_a_claim_is_one_handle_or_none_and_nothing_else() {
         (Kind::Dropped, &[], &[part]),
         (Kind::Message, &handle[..3], &[]),
         (Kind::Message, &long, &[]),
-        (Kind::Message, &5_u32.to_le_bytes(), &[]),
+        (Kind::Message, &answer(5), &[]),
         (Kind::Dropped, &handle, &[]),
         (Kind::DeadPort, &[], &[]),
         (Kind::MOVED, &handle, &[]),

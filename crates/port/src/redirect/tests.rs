@@ -4,7 +4,7 @@ use crate::introduce::{Provided, provide};
 use crate::link::lanes;
 use crate::send::{self, SendRight};
 use crate::{give_back, link_end, links};
-use handfast_layout::control::kind;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind};
 use handfast_layout::link::LANES;
 use handfast_layout::link::passed_word;
 use handfast_region::Memory;
@@ -49,9 +49,9 @@ fn nothing_is_provided_behind_a_mark() {
 
 /// Whether the peer is told that rights were given back.
 fn hears_of_release(peer: &OwnedFd) -> bool {
-    let mut bytes = [0; 512];
+    let mut bytes = [0; CONTROL_BYTES_MAX];
     while let Ok((len_bytes, _)) = socket::receive(peer, &mut bytes, 1) {
-        if len_bytes > 0 && bytes[0] == kind::RELEASE {
+        if ControlKind::of(&bytes[..len_bytes]) == Some(ControlKind::Release) {
             return true;
         }
     }

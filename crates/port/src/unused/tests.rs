@@ -2,18 +2,19 @@ use super::*;
 use crate::descriptors::tests::{link, link_of};
 use crate::link::held::Held;
 use crate::{link_end, links};
-use handfast_layout::control::kind;
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind};
 use handfast_sys::{OwnedFd, socket};
 use std::sync::OnceLock;
 use std::time::Instant;
 
 /// The next message to the peer about the last use.
-fn told(peer: &OwnedFd) -> u8 {
-    let mut bytes = [0; 512];
+fn told(peer: &OwnedFd) -> ControlKind {
+    use ControlKind::{Free, Unused, Used};
+    let mut bytes = [0; CONTROL_BYTES_MAX];
     loop {
         socket::receive(peer, &mut bytes, 1).unwrap();
-        if (kind::UNUSED..=kind::FREE).contains(&bytes[0]) {
-            return bytes[0];
+        if let Some(kind @ (Unused | Used | Free)) = ControlKind::of(&bytes) {
+            return kind;
         }
     }
 }
@@ -34,7 +35,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     assert!(links::hold(&process, &link).is_some());
     drop(found);
     // By the keeper.
-    assert_eq!(told(&peer), kind::UNUSED);
+    assert_eq!(told(&peer), ControlKind::Unused);
     assert!(links::hold(&process, &link).is_none() && !link.is_down());
     link.life.usage.stays();
     assert!(links::hold(&process, &link).is_some());
@@ -62,9 +63,9 @@ fn what_the_peer_does_not_use_ends_when_it_is_not_used_here() {
     link.life.usage.grant();
     let last = Held::new(&link);
     assert!(!hear_unused(&process, &link));
-    assert_eq!(told(&peer), kind::USED);
+    assert_eq!(told(&peer), ControlKind::Used);
     drop(last);
-    assert_eq!(told(&peer), kind::FREE);
+    assert_eq!(told(&peer), ControlKind::Free);
     assert!(!link.is_down() && hear_unused(&process, &link) && link.is_down());
     link_end::end_link(&process, &link);
 }
@@ -126,13 +127,13 @@ fn unused_is_said_at_most_ten_times_a_second_whatever_the_peer_answers() {
         leave(&process, &link);
         hear_free(&link);
     }
-    let mut bytes = [0; 512];
+    let mut bytes = [0; CONTROL_BYTES_MAX];
     let mut count = 0;
     while let Ok((len_bytes, _)) = socket::receive(&peer, &mut bytes, 1) {
         if len_bytes == 0 {
             break;
         }
-        count += u128::from(bytes[0] == kind::UNUSED);
+        count += u128::from(ControlKind::of(&bytes) == Some(ControlKind::Unused));
     }
     let most = 1 + start.elapsed().as_millis() / 100;
     assert!((1..=most).contains(&count), "{count}, {most} at most");
