@@ -3,13 +3,13 @@
 mod common;
 mod forger;
 
+use handfast_layout::control::ControlMessage;
 use handfast_layout::part::Part;
 
 /// Nobody takes up what comes for a port that has just been dropped; a port that comes is not made one of this process's
 /// either, while the keeper sees to it that none is.
 #[test]
 fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_keeper_goes_on() {
-    use handfast_layout::control::kind::NOT_ARRIVED;
     let _directory = common::directory();
     let name = common::name("arrives-late");
     let port = handfast::bind(&name).unwrap();
@@ -23,10 +23,8 @@ fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_keeper_goes_on() {
         asks: false,
     };
     hand.send(b"", &[moves]);
-    let refused = forger::message(NOT_ARRIVED, &[token]);
-    while hand.hear() != refused {}
-    assert!(hand.say(&[forger::STAT, 0]));
-    while hand.hear()[0] != forger::COUNTERS {}
+    while hand.hear() != (ControlMessage::NotArrived { token }) {}
+    hand.said_meanwhile();
     // Ports are made as before.
     let port = handfast::bind(&name).unwrap();
     drop(port);

@@ -10,6 +10,7 @@ use handfast::{Loan, Right};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
 use handfast_layout::part::{Descriptors, Part};
+use handfast_testing::forge::Packet;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
@@ -221,8 +222,9 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
         }
     };
     handfast_sys::socket::send(&hand.socket, &said, &[fd.as_fd()]).unwrap();
-    hand.say(&[forger::STAT, 0]);
-    if kind == "memory" || hand.hear().first() == Some(&forger::COUNTERS) {
+    hand.say(ControlMessage::ShowCounters);
+    let is_heard = |said: Option<Packet>| said.is_some_and(|said| said == ControlMessage::Counters);
+    if kind == "memory" || is_heard(hand.try_hear()) {
         hand.send(b"", &[part]);
     }
 }

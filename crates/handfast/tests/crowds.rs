@@ -9,7 +9,7 @@ use handfast::Options;
 use handfast_channel::arm::WOKEN_FOR_ROOM;
 use handfast_channel::reply::Slot;
 use handfast_layout::bell;
-use handfast_layout::control::kind::CLOSED;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::Side;
 use handfast_layout::part::{Part, receiver_of};
 use handfast_region::{Memory, Region, park_any};
@@ -256,7 +256,10 @@ fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
     let pid = server.pid();
     assert!(common::within_patience(|| common::sleeps(pid)));
     let start = Instant::now();
-    assert!(hand.say_words(CLOSED, &[0x100]));
+    assert!(hand.say(ControlMessage::Closed {
+        has_moved: false,
+        port: 0x100,
+    }));
     let said = server.line();
     assert!(said.contains("Gone(Port)"), "{said}");
     // The call is over by itself after five seconds.

@@ -5,6 +5,7 @@ mod common;
 use common::{at_rest, descriptors, pipe, settles_at};
 use handfast::error::{RightError, SendError};
 use handfast::{Right, SendRight};
+use handfast_testing::forge::Packet;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -249,7 +250,8 @@ fn sender(name: &str) {
     common::told().unwrap();
     let socket = common::link_socket();
     // A message of a later release, which is passed over.
-    while handfast_sys::socket::send(&socket, &[200, 0], &[]).is_ok() {}
+    let later = Packet::unknown(0);
+    while handfast_sys::socket::send(&socket, &later, &[]).is_ok() {}
     let (_reader, writer) = pipe();
     let refused = right.with([writer.into()]).try_call(b"open").unwrap_err();
     assert_eq!(refused.error, SendError::Full);

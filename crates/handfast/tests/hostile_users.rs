@@ -9,7 +9,7 @@ mod forger;
 mod lingering;
 
 use common::{Child, TOLD};
-use forger::{Hand, STAT, own_kib};
+use forger::{Hand, own_kib};
 use handfast::{Options, Right};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
@@ -312,7 +312,7 @@ fn who_asks_for_counters_and_reads_nothing_takes_no_place_of_others() {
         .collect();
     for _ in 0..600 {
         for hand in &hands {
-            let _ = socket::send(&hand.socket, &[STAT, 0], &[]);
+            let _ = hand.say(ControlMessage::ShowCounters);
         }
     }
     stage.goes_on("counters that nobody reads");

@@ -8,6 +8,7 @@ use forger::Hand;
 use forger::introductions::{claim, provide};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Counters, Options, Quotas, Right, SendRight, Strategy};
+use handfast_layout::control::ControlMessage;
 use handfast_layout::link::Kind;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -147,7 +148,7 @@ fn who_rings_at_the_keeper_all_the_time_is_heard_so_often_and_others_at_once() {
     let is_over = || begin.elapsed() > Duration::from_secs(1) && muted(&other).0 >= 5;
     while !is_over() && begin.elapsed() < PATIENCE {
         for _ in 0..1000 {
-            said += u32::from(hand.say(&[1, 0]));
+            said += u32::from(hand.say(ControlMessage::Ring { receiver: 0 }));
         }
         let call = Instant::now();
         assert_eq!(&*other.call_timeout(b"there", PATIENCE).unwrap(), b"there");
@@ -247,7 +248,7 @@ fn a_peer_leaves_as_many_provisions_as_it_may_and_others_theirs() {
     // A right that is claimed, or taken back, makes room.
     recipient.tell(claim(3, 1, &introducer));
     assert_eq!(recipient.call(3, b"first").1, b"first");
-    assert!(introducer.say(&[&[14, 0][..], &2u64.to_le_bytes()].concat()));
+    assert!(introducer.say(ControlMessage::ProvisionVoid { number: 2 }));
     introducer.settle();
     for number in [20, 21, 22] {
         introducer.tell(provide(number, &recipient));

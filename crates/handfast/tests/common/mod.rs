@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part of this")]
 
 use handfast::Right;
+use handfast_layout::control::ControlMessage;
 pub(crate) use handfast_testing::*;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -28,12 +29,12 @@ pub(crate) fn start_with(
 /// The last step of a handshake made by hand: the region is sealed, the server told, and there is a link. All writable mappings
 /// of the region have been made.
 pub(crate) fn take_offer(socket: &OwnedFd, region: &OwnedFd) {
-    use handfast_layout::control::kind::SEALED;
+    let sealed = ControlMessage::Sealed.encode();
     handfast_sys::shared::seal(region).unwrap();
-    handfast_sys::socket::send(socket, &[SEALED, 0], &[]).unwrap();
+    handfast_sys::socket::send(socket, &sealed, &[]).unwrap();
     let mut bytes = [0; 2];
     handfast_sys::socket::receive(socket, &mut bytes, 0).unwrap();
-    assert_eq!(bytes, [SEALED, 0]);
+    assert_eq!(bytes, *sealed);
 }
 
 /// The role of a server that answers every call with what it was sent, on `threads` threads, until

@@ -8,7 +8,8 @@ use handfast::{Memory, Right, SendRight};
 use handfast_layout::LINE;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Side, UNIT_BYTES, lane, slot};
-use handfast_layout::part::{DESCRIPTORS, Descriptors, UNCLAIMED_MAX};
+use handfast_layout::part::{Descriptors, UNCLAIMED_MAX};
+use handfast_testing::forge::Packet;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -159,20 +160,16 @@ fn link_by_hand(name: &str, number: u8) -> OwnedFd {
 #[test]
 fn descriptors_that_do_not_come_as_they_should_cut_their_link_and_are_closed() {
     let (mut server, name, before) = start("forged-control");
-    let sent = |count, first| {
-        ControlMessage::Descriptors(Descriptors { count, first })
-            .encode()
-            .to_vec()
-    };
-    let forged: [(Vec<u8>, usize); 8] = [
+    let sent = |count, first| Packet::of(ControlMessage::Descriptors(Descriptors { count, first }));
+    let forged: [(Packet, usize); 8] = [
         (sent(1, 1), 1),
         (sent(1, u32::MAX), 1),
         (sent(2, 0), 1),
         (sent(1, 0), 2),
         (sent(1, 0), 0),
         (sent(5, 0), 4),
-        (vec![DESCRIPTORS, 1, 0, 0, 0, 0, 0], 1),
-        (vec![DESCRIPTORS], 1),
+        (sent(1, 0).cut(1), 1),
+        (sent(1, 0).cut_to(1), 1),
     ];
     for (number, (message, fds)) in (0u8..).zip(forged) {
         let socket = link_by_hand(&name, number);
@@ -221,18 +218,26 @@ fn descriptors_without_messages_are_held_up_to_the_limit_and_not_beyond() {
 fn descriptors_with_a_message_that_has_none_cut_its_link() {
     let (mut server, name, before) = start("not-expected");
     let fd = file("pipe");
-    let [ring, counters, door] = [1, 3, 19];
+    let ring = Packet::of(ControlMessage::Ring { receiver: 0 });
+    let counters = Packet::of(ControlMessage::Counters);
+    let door = Packet::of(ControlMessage::Door { token: 0 });
     // With each as many as it may not have; counters that nobody has asked for.
-    let forged = [(ring, 1), (200, 3), (door, 2), (counters, 1), (counters, 0)];
-    for (number, (kind, fds)) in (0u8..).zip(forged) {
+    let forged = [
+        (ring, 1),
+        (Packet::unknown(0), 3),
+        (door, 2),
+        (counters.clone(), 1),
+        (counters, 0),
+    ];
+    for (number, (message, fds)) in (0u8..).zip(forged) {
         let socket = link_by_hand(&name, number);
         let fds = vec![fd.as_fd(); fds];
-        handfast_sys::socket::send(&socket, &[kind, 0], &fds).unwrap();
+        handfast_sys::socket::send(&socket, &message, &fds).unwrap();
         let fault = server.line();
         let rule = Rule::ControlDescriptor.text();
-        assert!(fault.contains(rule), "{kind}: {fault}");
+        assert!(fault.contains(rule), "{message:?}: {fault}");
         drop(socket);
-        assert!(settles_at(server.pid(), before), "{kind}");
+        assert!(settles_at(server.pid(), before), "{message:?}");
     }
     server.finish();
 }

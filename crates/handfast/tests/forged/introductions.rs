@@ -3,18 +3,16 @@
 
 use crate::forger::introductions::{OWN, claim, claims, introduces, provide, third};
 use crate::forger::{
-    COUNTERS, Forgery, Hand, OWN_SLOT, STAT, expect_cut, refused_by_name, serves, start_honest,
-    units,
+    Forgery, Hand, OWN_SLOT, expect_cut, refused_by_name, serves, start_honest, units,
 };
 use crate::{common, forger};
 use handfast::error::Rule;
-use handfast_layout::control::kind::{
-    DECLINED, DOOR, DOOR_ASK, DOOR_OF, DOOR_WHERE, KEPT, LEAVE, LEFT, PROVISION_VOID, RELEASE,
-};
-use handfast_layout::hello::process;
+use handfast_layout::control::{ControlKind, ControlMessage as M, Released};
+use handfast_layout::hello::{Process, process};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANES};
 use handfast_layout::part::{Part, receiver_of};
+use handfast_testing::forge::{self, Packet};
 use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
@@ -49,25 +47,24 @@ const FORGERIES: [Forgery; 25] = [
     (
         "unknown",
         |hand| {
-            let mut bytes = provide(1, hand).encode();
-            bytes[0] = 3;
-            raw(hand, hand.welcome.handle, &bytes);
+            let said = forge::patched(&provide(1, hand).encode(), 0, &[3]);
+            raw(hand, hand.welcome.handle, &said);
         },
         Rule::Introduction,
     ),
     (
         "short",
-        |hand| raw(hand, hand.welcome.handle, &provide(1, hand).encode()[..31]),
+        |hand| {
+            let said = forge::cut(&provide(1, hand).encode(), 5);
+            raw(hand, hand.welcome.handle, &said);
+        },
         Rule::Introduction,
     ),
     (
         "long",
         |hand| {
-            raw(
-                hand,
-                hand.welcome.handle,
-                &[&provide(1, hand).encode()[..], b"x"].concat(),
-            )
+            let said = forge::extended(&provide(1, hand).encode(), b"x");
+            raw(hand, hand.welcome.handle, &said);
         },
         Rule::Introduction,
     ),
@@ -116,27 +113,27 @@ const FORGERIES: [Forgery; 25] = [
     ),
     (
         "kept-short",
-        |hand| assert!(hand.say_words(KEPT, &[1])),
+        |hand| assert!(hand.say(kept().cut(4))),
         Rule::Introduction,
     ),
     (
         "kept-long",
-        |hand| assert!(hand.say_words(KEPT, &[1, 0, 0])),
+        |hand| assert!(hand.say(kept().extended(&[0; 4]))),
         Rule::Introduction,
     ),
     (
         "leave-short",
-        |hand| assert!(hand.say_words(LEAVE, &[1, 0])),
+        |hand| assert!(hand.say(leave().cut(4))),
         Rule::Introduction,
     ),
     (
         "left-long",
-        |hand| assert!(hand.say_words(LEFT, &[1, 0, 0])),
+        |hand| assert!(hand.say(left().extended(&[0; 4]))),
         Rule::Introduction,
     ),
     (
         "release-of-no-claim",
-        |hand| assert!(hand.say_words(RELEASE, &[5, 1])),
+        |hand| assert!(release(hand, &[(5, 1)])),
         Rule::RightHandle,
     ),
     (
@@ -144,7 +141,7 @@ const FORGERIES: [Forgery; 25] = [
         |hand| {
             hand.tell(claim(7, 1, hand));
             hand.settle();
-            assert!(hand.say_words(RELEASE, &[7, 1, 7, 1]));
+            assert!(release(hand, &[(7, 1), (7, 1)]));
         },
         Rule::RightHandle,
     ),
@@ -155,23 +152,23 @@ const FORGERIES: [Forgery; 25] = [
             hand.tell(claim(7, 1, hand));
             hand.settle();
             // The word stands for the first right, which was given twice.
-            assert!(hand.say_words(RELEASE, &[7, 3]));
+            assert!(release(hand, &[(7, 3)]));
         },
         Rule::RightCount,
     ),
     (
         "void-short",
-        |hand| assert!(hand.say(&[PROVISION_VOID, 0, 1, 0, 0, 0, 0, 0, 0])),
+        |hand| assert!(hand.say(void(1).cut(1))),
         Rule::Introduction,
     ),
     (
         "void-long",
-        |hand| assert!(hand.say_words(PROVISION_VOID, &[1, 0, 0])),
+        |hand| assert!(hand.say(void(1).extended(&[0; 4]))),
         Rule::Introduction,
     ),
     (
         "declined-short",
-        |hand| assert!(hand.say_words(DECLINED, &[1, 0, 0, 0, 0, 0])),
+        |hand| assert!(hand.say(declined(1, [0; 20]).cut(4))),
         Rule::Introduction,
     ),
 ];
@@ -181,6 +178,37 @@ fn forged_introductions_are_refused_by_name_and_harm_nobody_else() {
     refused_by_name("forged-intro", &FORGERIES, |name, number| {
         introduces(name, (1, 2), number.into())
     });
+}
+
+fn kept() -> Packet {
+    Packet::of(M::Kept { number: 1 })
+}
+
+fn leave() -> Packet {
+    Packet::of(M::Leave { number: 1, came: 0 })
+}
+
+fn left() -> Packet {
+    Packet::of(M::Left { number: 1 })
+}
+
+fn void(number: u64) -> Packet {
+    Packet::of(M::ProvisionVoid { number })
+}
+
+fn declined(number: u64, exporter: Process) -> Packet {
+    Packet::of(M::Declined { number, exporter })
+}
+
+/// Gives rights back: their names, and how often each was received. `false`: the link is over.
+fn release(hand: &Hand, rights: &[(u32, u32)]) -> bool {
+    let right = |(name, count): &(u32, u32)| Released {
+        name: *name,
+        count: *count,
+    };
+    let rights: Vec<_> = rights.iter().map(right).collect();
+    let rights = rights[..].into();
+    hand.say(M::Release { rights })
 }
 
 /// The right that `introducer` has provided under a number goes home.
@@ -233,16 +261,16 @@ fn what_was_provided_to_another_is_neither_claimed_nor_ended() {
     assert_eq!(forger.call(1, b"stolen"), dead);
     assert_eq!(forger.outcome(OWN_SLOT, 1).unwrap().0, Kind::Dropped);
     // As is this: a number is its introducer's own.
-    assert!(forger.say_words(PROVISION_VOID, &[1, 0]));
+    assert!(forger.say(void(1)));
     forger.settle();
     // It may give up what it has claimed, before and after it comes, but not what others claim.
-    assert!(forger.say_words(RELEASE, &[1, 1]));
+    assert!(release(&forger, &[(1, 1)]));
     for number in 2..100 {
         forger.tell(claim(number, number.into(), &introducer));
     }
     forger.settle();
     for number in 2..100 {
-        assert!(forger.say_words(RELEASE, &[number, 1]));
+        assert!(release(&forger, &[(number, 1)]));
     }
     forger.settle();
     claims(&mut recipient, 1, 1, &introducer);
@@ -293,9 +321,8 @@ fn only_who_was_provided_with_a_right_declines_it() {
         };
         let of = process(of, pid);
         assert_eq!(of, there.peer);
-        let decline = [&[DECLINED, 0][..], &number.to_le_bytes(), &of].concat();
         let who = if is_its { &mut recipient } else { &mut forger };
-        assert!(who.say(&decline));
+        assert!(who.say(declined(number, of)));
         who.settle();
         there.settle();
         there.tell(LaneControl::Claim {
@@ -424,7 +451,7 @@ fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
         for number in 0..66_000 {
             let recipient = nobody;
             forger.tell(LaneControl::Provide { number, recipient });
-            assert!(forger.say_words(PROVISION_VOID, &[number as u32 | 1 << 31, 0]));
+            assert!(forger.say(void(number | 1 << 31)));
         }
         forger.settle();
         floods.push(forger);
@@ -478,11 +505,11 @@ fn forged_parts_of_introductions_are_refused_by_name_and_harm_nobody_else() {
     for exporter in [hand.peer, hand.process, unknown] {
         hand.send(b"", &[third(exporter)]);
         if exporter == unknown {
-            assert_eq!(hand.hear(), [&[DOOR_WHERE, 0][..], &unknown].concat());
-            assert!(hand.say(&[&[DOOR_OF, 0][..], &unknown].concat()));
+            assert_eq!(hand.hear(), M::DoorWhere { exporter });
+            assert!(hand.say(M::DoorOf { exporter }));
         }
         if exporter != hand.peer {
-            hand.expect_declined(DECLINED, exporter);
+            hand.expect_declined(exporter);
         }
         hand.settle();
         server.tell("call");
@@ -526,15 +553,17 @@ fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
 fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
     let (mut server, name) = start_honest("said-of-none");
     let hand = Hand::new(&name, 1);
-    assert!(hand.say_words(LEFT, &[5, 0]));
-    for (kind, words) in [(KEPT, &[5, 0][..]), (LEAVE, &[5, 0, 3])] {
-        assert!(hand.say_words(kind, words));
-        assert_eq!(hand.hear_words(LEFT), [5, 0]);
+    let number = 5;
+    assert!(hand.say(M::Left { number }));
+    for said in [M::Kept { number }, M::Leave { number, came: 3 }] {
+        assert!(hand.say(said));
+        assert_eq!(hand.hear(), M::Left { number });
     }
     // A peer that does not read the answers is cut.
     let mut said = 0;
     assert!(common::within_patience(|| {
-        while said < 100_000 && hand.say_words(LEAVE, &[said, 0, 0]) {
+        let leave = |number| M::Leave { number, came: 0 };
+        while said < 100_000 && hand.say(leave(said)) {
             said += 1;
         }
         handfast_sys::socket::is_closed(&hand.socket)
@@ -559,19 +588,19 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     let flags = rustix::fs::OFlags::PATH;
     let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
     let before = doors_of(&server);
-    let unasked = [&[DOOR_OF, 0][..], &[9; 20]].concat();
+    let unasked = M::DoorOf { exporter: [9; 20] }.encode();
     for _ in 0..50 {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
         // One that was not shown, either.
-        assert!(hand.say(&[DOOR, 0, 1, 0, 0, 0]));
+        assert!(hand.say(M::Door { token: 1 }));
     }
-    assert!(hand.say(&[STAT, 0]));
-    assert_eq!(hand.hear()[0], COUNTERS);
+    let said = hand.said_meanwhile();
+    assert!(said.is_empty(), "{said:?}");
     assert_eq!(doors_of(&server), before);
     // Where it was asked for one, it knocks once.
     let mut hand = hand;
     hand.send(b"", &[third([9; 20])]);
-    assert_eq!(hand.hear()[0], DOOR_WHERE);
+    assert_eq!(hand.hear().kind(), ControlKind::DoorWhere);
     for _ in 0..50 {
         handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
     }
@@ -581,11 +610,16 @@ fn doors_that_nobody_asked_for_are_not_knocked_at() {
     drop(deaf);
     assert!(common::within_patience(|| doors_of(&server) == before));
     serves(&name);
-    for (number, (kind, len)) in
-        (50..).zip([(DOOR_WHERE, 15), (DOOR_ASK, 5), (DOOR, 3), (DOOR_OF, 21)])
-    {
+    let (exporter, token) = ([0; 20], 0);
+    let wrong = [
+        Packet::of(M::DoorWhere { exporter }).cut(5),
+        Packet::of(M::DoorAsk { token }).extended(&[0]),
+        Packet::of(M::Door { token }).cut(1),
+        Packet::of(M::DoorOf { exporter }).extended(&[0]),
+    ];
+    for (number, message) in (50..).zip(wrong) {
         let hand = Hand::new(&name, number);
-        assert!(hand.say(&[&[kind, 0][..], &vec![0; len]].concat()));
+        assert!(hand.say(message));
         expect_cut(&server, Rule::Introduction, "of a wrong length");
         hand.expect_end();
     }

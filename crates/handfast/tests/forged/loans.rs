@@ -7,12 +7,11 @@ use handfast::error::Rule;
 use handfast::{Arena, LONG_BYTES_MAX};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, Side};
-use handfast_layout::loan::{
-    ARENA, ARENA_ENDED, ARENAS, Geometry, LOANS, LentBlock, Told, next_number,
-};
+use handfast_layout::loan::{ARENAS, Geometry, LOANS, LentBlock, Told, next_number};
 use handfast_layout::part::Part;
 use handfast_region::Memory;
 use handfast_sys::memory::{create_lent, create_owner_written, create_sealed, create_whole};
+use handfast_testing::forge::Packet;
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -23,15 +22,15 @@ const FILE_BYTES: usize = 8192;
 const FIRST: u32 = next_number(0);
 
 /// The announcement of an arena.
-fn told(number: u32, block_bytes: u64) -> Vec<u8> {
+fn told(number: u32, block_bytes: u64) -> Packet {
     let geometry = Geometry::new(BLOCKS, block_bytes).unwrap();
     let told = Told::New { number, geometry };
-    ControlMessage::Arena(told).encode().to_vec()
+    Packet::of(ControlMessage::Arena(told))
 }
 
-fn ended(number: u32, lent: u32) -> Vec<u8> {
+fn ended(number: u32, lent: u32) -> Packet {
     let told = Told::Ended { number, lent };
-    ControlMessage::Arena(told).encode().to_vec()
+    Packet::of(ControlMessage::Arena(told))
 }
 
 fn arena() -> OwnedFd {
@@ -299,7 +298,7 @@ const FILES: [&str; 8] = [
 fn arenas_that_are_none_cut_their_link_and_are_closed() {
     let (mut honest, name) = start_honest("forged-arenas");
     let before = common::holdings(honest.pid());
-    let cut = |what: &str, said: &[(Vec<u8>, Vec<&OwnedFd>)]| {
+    let cut = |what: &str, said: &[(Packet, Vec<&OwnedFd>)]| {
         let hand = Hand::new(&name, 9);
         for (said, fds) in said {
             tell(&hand, said, fds);
@@ -317,11 +316,10 @@ fn arenas_that_are_none_cut_their_link_and_are_closed() {
     let fd = arena();
     let new = || (told(FIRST, BLOCK_BYTES), vec![&fd]);
     let word = |at: usize, word: u32| {
-        let (mut said, fds) = new();
-        said[at..at + 4].copy_from_slice(&word.to_le_bytes());
-        (said, fds)
+        let (said, fds) = new();
+        (said.patched(at, &word.to_le_bytes()), fds)
     };
-    let short = |len_bytes: usize| (new().0[..len_bytes].to_vec(), vec![&fd]);
+    let short = |len_bytes: usize| (new().0.cut_to(len_bytes), vec![&fd]);
     cut("without a file", &[(new().0, vec![])]);
     cut("with two files", &[(new().0, vec![&fd, &fd])]);
     cut("half", &[short(16)]);
@@ -346,9 +344,9 @@ fn arenas_that_are_none_cut_their_link_and_are_closed() {
     cut("the end of another", &[new(), other]);
     cut(
         "an end without a number",
-        &[(vec![ARENA_ENDED, 0, 0, 0], vec![])],
+        &[(ended(FIRST, 0).cut_to(4), vec![])],
     );
-    cut("nothing", &[(vec![ARENA], vec![])]);
+    cut("nothing", &[(new().0.cut_to(1), vec![])]);
     serves(&name);
     honest.kill();
 }

@@ -2,16 +2,16 @@
 //! they have not been told of.
 
 use crate::common;
-use crate::forger::{
-    Forgery, Hand, expect_cut, message, refused_by_name, serves, start_honest, words_of,
-};
+use crate::forger::{Forgery, Hand, expect_cut, refused_by_name, serves, start_honest};
 use handfast::error::Rule;
 use handfast::{ReceiveRight, Right, SendRight};
 use handfast_layout::bell::RECEIVERS;
-use handfast_layout::control::kind::{ARRIVED, CLOSED, MOVED, NOT_ARRIVED};
+use handfast_layout::control::ControlMessage as M;
+use handfast_layout::hello::Process;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::{Part, receiver_of};
+use handfast_testing::forge::Packet;
 
 /// Rights of a hand's own.
 const fn own(number: u32) -> Part {
@@ -29,10 +29,36 @@ fn start(role: &'static str, what: &str) -> (common::Child, String) {
     (child, name)
 }
 
-fn moved(hand: &Hand, name: u32, port: u32, number: u64) -> Vec<u8> {
-    let said = message(MOVED, &[name, port]);
-    let number = number | OF_MOVED;
-    [&said[..], &number.to_le_bytes(), &hand.process].concat()
+/// The port of a right has moved to the sender itself.
+fn moved(hand: &Hand, name: u32, port: u32, number: u64) -> Packet {
+    moved_to(hand.process, name, port, number | OF_MOVED)
+}
+
+fn moved_to(home: Process, name: u32, port: u32, number: u64) -> Packet {
+    Packet::of(M::Moved {
+        name,
+        port,
+        number,
+        home,
+    })
+}
+
+/// A move has ended at the sender, which has these for the port.
+fn arrived(token: u32, port: u32, handle: u32) -> Packet {
+    Packet::of(M::Arrived {
+        token,
+        port,
+        handle,
+    })
+}
+
+/// As one that an honest home says.
+fn an_arrival() -> Packet {
+    arrived(1, 0x100, 1 << 31 | 5)
+}
+
+fn not_arrived(token: u32) -> Packet {
+    Packet::of(M::NotArrived { token })
 }
 
 /// The bit of numbers by which moved ports are claimed.
@@ -42,73 +68,64 @@ const FORGERIES: [Forgery; 20] = [
     (
         "moved-number",
         |hand| {
-            let said = message(MOVED, &[1 << 31 | 9, 0x100, 1, 0]);
-            assert!(hand.say(&[&said[..], &hand.process].concat()));
+            let said = moved_to(hand.process, 1 << 31 | 9, 0x100, 1);
+            assert!(hand.say(said));
         },
         Rule::Introduction,
     ),
     (
         "arrived-empty",
-        |hand| assert!(hand.say(&[ARRIVED, 0])),
+        |hand| assert!(hand.say(an_arrival().cut_to(2))),
         Rule::Introduction,
     ),
     (
         "arrived-short",
-        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100])),
+        |hand| assert!(hand.say(an_arrival().cut(4))),
         Rule::Introduction,
     ),
     (
         "arrived-long",
-        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100, 1 << 31 | 5, 0])),
+        |hand| assert!(hand.say(an_arrival().extended(&[0; 4]))),
         Rule::Introduction,
     ),
     (
         "arrived-and-a-byte",
-        |hand| {
-            let said = message(ARRIVED, &[1, 0x100, 1 << 31 | 5]);
-            assert!(hand.say(&[&said[..], b"x"].concat()));
-        },
+        |hand| assert!(hand.say(an_arrival().extended(b"x"))),
         Rule::Introduction,
     ),
     (
         "arrived-at-no-receiver",
-        |hand| assert!(hand.say_words(ARRIVED, &[1, RECEIVERS, 1 << 31 | 5])),
+        |hand| assert!(hand.say(arrived(1, RECEIVERS, 1 << 31 | 5))),
         Rule::Introduction,
     ),
     (
         "arrived-by-no-handle",
-        |hand| assert!(hand.say_words(ARRIVED, &[1, 0x100, 5])),
+        |hand| assert!(hand.say(arrived(1, 0x100, 5))),
         Rule::RightHandle,
     ),
     (
         "not-arrived-short",
-        |hand| assert!(hand.say(&[NOT_ARRIVED, 0, 1, 0, 0])),
+        |hand| assert!(hand.say(not_arrived(1).cut(1))),
         Rule::Introduction,
     ),
     (
         "not-arrived-long",
-        |hand| assert!(hand.say_words(NOT_ARRIVED, &[1, 1])),
+        |hand| assert!(hand.say(not_arrived(1).extended(&[1, 0, 0, 0]))),
         Rule::Introduction,
     ),
     (
         "moved-short",
-        |hand| {
-            let said = moved(hand, 5, 0x100, 1);
-            assert!(hand.say(&said[..said.len() - 1]));
-        },
+        |hand| assert!(hand.say(moved(hand, 5, 0x100, 1).cut(1))),
         Rule::Introduction,
     ),
     (
         "moved-long",
-        |hand| {
-            let said = moved(hand, 5, 0x100, 1);
-            assert!(hand.say(&[&said[..], b"x"].concat()));
-        },
+        |hand| assert!(hand.say(moved(hand, 5, 0x100, 1).extended(b"x"))),
         Rule::Introduction,
     ),
     (
         "moved-to-no-receiver",
-        |hand| assert!(hand.say(&moved(hand, 5, RECEIVERS, 1))),
+        |hand| assert!(hand.say(moved(hand, 5, RECEIVERS, 1))),
         Rule::Introduction,
     ),
     (
@@ -209,20 +226,16 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
     let mut hand = Hand::new(&name, 1);
     // Harmless by design: a move may have been given up, and a right given back, when the other hears of it.
     for token in [0, 1, 1, u32::MAX] {
-        assert!(hand.say_words(NOT_ARRIVED, &[token]));
-        assert!(hand.say_words(ARRIVED, &[token, 0x100, 1 << 31 | 5]));
-        assert!(hand.say(&moved(&hand, 1 << 31 | 9, 0x100, token.into())));
+        assert!(hand.say(not_arrived(token)));
+        assert!(hand.say(arrived(token, 0x100, 1 << 31 | 5)));
+        assert!(hand.say(moved(&hand, 1 << 31 | 9, 0x100, token.into())));
         hand.settle();
     }
     // Of a right that the process has: to the one that says so; it stays.
     hand.send(b"", &[own(7)]);
     hand.settle();
-    let to = |process| {
-        let said = message(MOVED, &[1 << 31 | 7, 0x100, 1, 1 << 31]);
-        let process = message(0, &words_of(process));
-        [&said[..], &process[2..]].concat()
-    };
-    assert!(hand.say(&to(hand.process)));
+    let to = |home| moved_to(home, 1 << 31 | 7, 0x100, OF_MOVED | 1);
+    assert!(hand.say(to(hand.process)));
     hand.settle();
     server.tell("call");
     let (index, generation, _) = hand.next();
@@ -230,7 +243,7 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
     server.expect("Ok(\"here\")");
     // To the process itself, where it is never provided: a process that says that of its own port has lost it for a minute, as to any
     // other process.
-    assert!(hand.say(&to(hand.peer)));
+    assert!(hand.say(to(hand.peer)));
     hand.settle();
     server.tell("call");
     server.expect("Err(TimedOut)");
@@ -331,14 +344,26 @@ fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), tu
         panic!("no right");
     };
     let (token, new) = (departs(mover, home), new_port(turn));
-    assert!(home.say_words(ARRIVED, &[token, new, 1 << 31 | (100 + turn)]));
-    let said = sender.hear_words(MOVED);
-    assert_eq!(said[..2], [handle, new]);
-    assert_eq!(said[4..], words_of(home.process));
+    assert!(home.say(arrived(token, new, 1 << 31 | (100 + turn))));
+    let (name, at, number, of) = hears_of_move(sender);
+    assert_eq!((name, at, of), (handle, new, home.process));
     Told {
         handle,
         receiver: receiver_of(port),
-        number: u64::from(said[3]) << 32 | u64::from(said[2]),
+        number,
+    }
+}
+
+/// The next message: a right's name, the port at its new home, the number there, and which process that is.
+fn hears_of_move(sender: &Hand) -> (u32, u32, u64, Process) {
+    match sender.hear().message() {
+        M::Moved {
+            name,
+            port,
+            number,
+            home,
+        } => (name, port, number, home),
+        said => panic!("{said:?}"),
     }
 }
 
@@ -392,14 +417,15 @@ fn a_move_is_answered_once_by_who_it_went_to() {
     };
     let token = departs(&mut server, &mut home);
     // Another's.
-    assert!(other.say_words(ARRIVED, &[token, 0x101, 1 << 31 | 9]));
-    assert!(other.say_words(NOT_ARRIVED, &[token]));
+    assert!(other.say(arrived(token, 0x101, 1 << 31 | 9)));
+    assert!(other.say(not_arrived(token)));
     other.settle();
-    assert!(home.say_words(ARRIVED, &[token, 0x101, 1 << 31 | 9]));
-    assert_eq!(sender.hear_words(MOVED)[..2], [handle, 0x101]);
+    assert!(home.say(arrived(token, 0x101, 1 << 31 | 9)));
+    let (name, at, ..) = hears_of_move(&sender);
+    assert_eq!((name, at), (handle, 0x101));
     // Again, and otherwise.
-    assert!(home.say_words(ARRIVED, &[token, 0x102, 1 << 31 | 10]));
-    assert!(home.say_words(NOT_ARRIVED, &[token]));
+    assert!(home.say(arrived(token, 0x102, 1 << 31 | 10)));
+    assert!(home.say(not_arrived(token)));
     home.settle();
     // A message that is sent by the old way is passed on.
     let at = (1, receiver_of(port));
@@ -417,8 +443,7 @@ fn a_mark_for_a_port_that_went_down_with_its_home_is_no_fault() {
     let told = is_told(&mut server, (&mut home, &mut sender), 0);
     drop(home);
     // The port is dead: this is told.
-    let closed = sender.hear();
-    assert!(!closed.is_empty());
+    assert!(sender.try_hear().is_some());
     told.mark(&mut sender, 1, (told.number, 1));
     for _ in 0..3 {
         sender.settle();
@@ -434,8 +459,11 @@ fn a_mark_for_a_port_that_has_gone_is_no_fault_of_who_says_it_to_the_next_one_th
     let (mut server, name, mut home) = moving("next-there");
     let mut sender = Hand::new(&name, 3);
     let told = is_told(&mut server, (&mut home, &mut sender), 0);
-    assert!(home.say_words(CLOSED, &[new_port(0)]));
-    assert!(!sender.hear().is_empty());
+    assert!(home.say(M::Closed {
+        has_moved: false,
+        port: new_port(0),
+    }));
+    assert!(sender.try_hear().is_some());
     // Its receiver is free a moment after that has been said.
     common::at_rest(server.pid());
     let next = is_told(&mut server, (&mut home, &mut sender), 1);

@@ -1,31 +1,20 @@
 //! Peers that forge what belongs to calls passed on: reply rights, outcomes that are said to come
 //! elsewhere, answers nobody asked for, and the messages about return paths.
 
-use crate::forger::{
-    Hand, INDEX, OWN_SLOT, STAT, expect_cut, message, serves, start_honest, words_of,
-};
+use crate::forger::{Hand, INDEX, OWN_SLOT, expect_cut, serves, start_honest};
 use crate::{common, forger};
 use handfast::error::Rule;
 use handfast_channel::reply::Slot;
-use handfast_layout::control::kind::{DOOR_OF, DOOR_WHERE};
+use handfast_layout::control::{ControlKind, ControlMessage as M};
+use handfast_layout::hello::Process;
 use handfast_layout::link::{
     ANSWERS, Kind, Meta, OWN_SET, REPLIES, Side, passed_word, reply, slot_of,
 };
 use handfast_layout::part::Part;
 use handfast_region::Memory;
+use handfast_testing::forge::Packet;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
-
-const ASK: u8 = 6;
-const WANT: u8 = 7;
-const GRANTED: u8 = 8;
-const DENIED: u8 = 9;
-const READY: u8 = 10;
-const REFUSED: u8 = 11;
-/// Introducer, where is the door of a process?
-const WHERE: u8 = 17;
-const OVER: u8 = 12;
-const DROP: u8 = 13;
 
 /// An honest process, and another that passes calls on to it; this process has links with both.
 struct Chain {
@@ -72,55 +61,127 @@ impl Chain {
 }
 
 /// How a forwarder asks for a path to a caller, as the replier is told of it.
-fn ask(number: u32, caller: [u8; 20]) -> [u32; 8] {
-    let [a, b, c, d, pid] = words_of(caller);
-    [number, a, b, c, d, pid, 0, 0]
+const fn ask(number: u32, caller: Process) -> M<'static> {
+    M::PathAsk {
+        number,
+        caller,
+        index: 0,
+        set: 0,
+    }
+}
+
+/// How a caller is asked for a path.
+const fn want(token: u32, forwarder: Process, index: u32, set: u32) -> M<'static> {
+    M::PathWant {
+        token,
+        forwarder,
+        index,
+        set,
+    }
+}
+
+const fn grant(token: u32, path: u32, set: u32) -> M<'static> {
+    M::PathGranted { token, path, set }
+}
+
+const fn ready(number: u32, path: u32) -> M<'static> {
+    M::PathReady { number, path }
+}
+
+/// A process that there is not: each word of it is one.
+const fn ones() -> Process {
+    let mut ones = [0; 20];
+    let mut at = 0;
+    while at < ones.len() {
+        ones[at] = 1;
+        at += 4;
+    }
+    ones
+}
+
+/// A message without its last bytes, and one with more.
+fn short(message: M<'_>, len_bytes: usize) -> Packet {
+    Packet::of(message).cut(len_bytes)
+}
+
+fn long(message: M<'_>) -> Packet {
+    Packet::of(message).extended(&[1, 0, 0, 0])
 }
 
 /// A name, the messages that are said, and the rule for which the link is cut.
 type Forgery = (&'static str, fn(&mut Hand), Rule);
 
-fn say(hand: &Hand, kind: u8, words: &[u32]) {
-    assert!(hand.say_words(kind, words));
+fn say(hand: &Hand, message: impl Into<Packet>) {
+    assert!(hand.say(message));
 }
 
 const FORGERIES: [Forgery; 19] = [
-    ("ask-short", |hand| say(hand, ASK, &[1; 7]), Rule::Path),
-    ("ask-long", |hand| say(hand, ASK, &[1; 9]), Rule::Path),
-    ("ask-nothing", |hand| say(hand, ASK, &[]), Rule::Path),
+    (
+        "ask-short",
+        |hand| say(hand, short(ask(1, ones()), 4)),
+        Rule::Path,
+    ),
+    (
+        "ask-long",
+        |hand| say(hand, long(ask(1, ones()))),
+        Rule::Path,
+    ),
+    (
+        "ask-nothing",
+        |hand| say(hand, Packet::of(ask(1, ones())).cut_to(2)),
+        Rule::Path,
+    ),
     (
         "ask-for-the-sender",
-        |hand| say(hand, ASK, &[0; 8]),
+        |hand| say(hand, ask(0, [0; 20])),
         Rule::Path,
     ),
     (
         "ask-for-too-much",
-        |hand| say(hand, ASK, &[0x100_0000, 1, 1, 1, 1, 1, 1, 1]),
+        |hand| {
+            say(
+                hand,
+                M::PathAsk {
+                    number: 0x100_0000,
+                    caller: ones(),
+                    index: 1,
+                    set: 1,
+                },
+            )
+        },
         Rule::Path,
     ),
     (
         "ask-twice",
         |hand| {
-            say(hand, ASK, &ask(4, hand.process));
-            say(hand, ASK, &ask(4, hand.process));
+            say(hand, ask(4, hand.process));
+            say(hand, ask(4, hand.process));
         },
         Rule::Path,
     ),
-    ("want-short", |hand| say(hand, WANT, &[1; 7]), Rule::Path),
-    ("want-long", |hand| say(hand, WANT, &[1; 9]), Rule::Path),
+    (
+        "want-short",
+        |hand| say(hand, short(want(1, ones(), 1, 1), 4)),
+        Rule::Path,
+    ),
+    (
+        "want-long",
+        |hand| say(hand, long(want(1, ones(), 1, 1))),
+        Rule::Path,
+    ),
     (
         "granted-short",
-        |hand| say(hand, GRANTED, &[1, 1]),
+        |hand| say(hand, short(grant(1, 1, 1), 4)),
         Rule::Path,
     ),
     (
         "granted-long",
-        |hand| say(hand, GRANTED, &[1, 1, 1, 1]),
+        |hand| say(hand, long(grant(1, 1, 1))),
         Rule::Path,
     ),
     (
         "granted-unasked",
-        |hand| say(hand, GRANTED, &[1, 1, 2]),
+        |hand| say(hand, grant(1, 1, 2)),
         Rule::Path,
     ),
     ("granted-reply-slots", |hand| grant_set(hand, 0), Rule::Path),
@@ -130,22 +191,48 @@ const FORGERIES: [Forgery; 19] = [
         Rule::Path,
     ),
     ("granted-no-slots", |hand| grant_set(hand, 5), Rule::Path),
-    ("denied-long", |hand| say(hand, DENIED, &[1, 1]), Rule::Path),
-    ("ready-short", |hand| say(hand, READY, &[1]), Rule::Path),
     (
-        "refused-nothing",
-        |hand| say(hand, REFUSED, &[]),
+        "denied-long",
+        |hand| say(hand, long(M::PathDenied { token: 1 })),
         Rule::Path,
     ),
-    ("over-long", |hand| say(hand, OVER, &[1, 1]), Rule::Path),
-    ("drop-nothing", |hand| say(hand, DROP, &[]), Rule::Path),
+    (
+        "ready-short",
+        |hand| say(hand, short(ready(1, 1), 4)),
+        Rule::Path,
+    ),
+    (
+        "refused-nothing",
+        |hand| say(hand, short(M::PathRefused { number: 1 }, 4)),
+        Rule::Path,
+    ),
+    (
+        "over-long",
+        |hand| say(hand, long(M::PathOver { path: 1 })),
+        Rule::Path,
+    ),
+    (
+        "drop-nothing",
+        |hand| say(hand, short(M::PathDrop { number: 1 }, 4)),
+        Rule::Path,
+    ),
 ];
+
+/// The next message is a question for a path: its token, and by whom it is used.
+fn hears_want(hand: &Hand) -> (u32, Process) {
+    match hand.hear().message() {
+        M::PathWant {
+            token, forwarder, ..
+        } => (token, forwarder),
+        said => panic!("{said:?}"),
+    }
+}
 
 /// Asks for a path to itself, and grants it with a set that is none for that.
 fn grant_set(hand: &Hand, set: u32) {
-    say(hand, ASK, &ask(1, hand.process));
-    let wanted = hand.hear_words(WANT);
-    say(hand, GRANTED, &[wanted[0], 1, set]);
+    say(hand, ask(1, hand.process));
+    let (token, _) = hears_want(hand);
+    say(hand, grant(token, 1, set));
 }
 
 #[test]
@@ -167,30 +254,32 @@ fn messages_about_paths_that_nobody_knows_change_nothing() {
     let mut hand = Hand::new(&chain.name, 1);
     // Harmless by design: each names something of the sender's own, or nothing.
     for number in [0, 1, 0x1000, u32::MAX] {
-        say(&hand, DENIED, &[number]);
-        say(&hand, REFUSED, &[number]);
-        say(&hand, OVER, &[number]);
-        say(&hand, DROP, &[number]);
-        say(&hand, READY, &[number, number]);
-        assert_eq!(hand.hear_words(DROP), [number]);
+        say(&hand, M::PathDenied { token: number });
+        say(&hand, M::PathRefused { number });
+        say(&hand, M::PathOver { path: number });
+        say(&hand, M::PathDrop { number });
+        say(&hand, ready(number, number));
+        assert_eq!(hand.hear(), M::PathDrop { number });
         // Of no link, of another index there, of no set, of one without a path to it.
-        let [a, b, c, d, pid] = words_of(hand.process);
+        let mut stranger = hand.process;
+        stranger[0] ^= 1;
         for (forwarder, index, set) in [
-            (a ^ 1, INDEX, 0),
-            (a, INDEX + 1, 0),
-            (a, INDEX, 5),
-            (a, INDEX, 3),
+            (stranger, INDEX, 0),
+            (hand.process, INDEX + 1, 0),
+            (hand.process, INDEX, 5),
+            (hand.process, INDEX, 3),
         ] {
-            say(&hand, WANT, &[number, forwarder, b, c, d, pid, index, set]);
-            assert_eq!(hand.hear_words(DENIED), [number]);
+            say(&hand, want(number, forwarder, index, set));
+            assert_eq!(hand.hear(), M::PathDenied { token: number });
         }
     }
     // As a caller that the replier has no link with, and that the forwarder shows no door of.
-    say(&hand, ASK, &[1, 9, 9, 9, 9, 9, 0, 0]);
-    assert_eq!(hand.hear_words(DOOR_WHERE), [9; 5]);
-    say(&hand, DOOR_OF, &[8; 5]);
-    say(&hand, DOOR_OF, &[9; 5]);
-    assert_eq!(hand.hear_words(REFUSED), [1]);
+    let exporter = [9; 20];
+    say(&hand, ask(1, exporter));
+    assert_eq!(hand.hear(), M::DoorWhere { exporter });
+    say(&hand, M::DoorOf { exporter: [8; 20] });
+    say(&hand, M::DoorOf { exporter });
+    assert_eq!(hand.hear(), M::PathRefused { number: 1 });
     // A reply right of a party nobody knows is nobody's: the message is dropped.
     let handle = hand.welcome.handle;
     hand.post(Kind::PASSED, (handle, passed_word(7, 0), 1), (b"", &[]));
@@ -206,11 +295,11 @@ fn messages_about_paths_that_nobody_knows_change_nothing() {
 
 /// A path between two peers made by hand: the forwarder's number for it.
 fn path(forwarder: &Hand, caller: &Hand, number: u32) {
-    say(forwarder, ASK, &ask(number, caller.process));
-    let wanted = caller.hear_words(WANT);
-    assert_eq!(wanted[1..6], words_of(forwarder.process));
-    say(caller, GRANTED, &[wanted[0], 77, 2]);
-    assert_eq!(forwarder.hear_words(READY), [number, 77]);
+    say(forwarder, ask(number, caller.process));
+    let (token, of) = hears_want(caller);
+    assert_eq!(of, forwarder.process);
+    say(caller, grant(token, 77, 2));
+    assert_eq!(forwarder.hear(), ready(number, 77));
 }
 
 #[test]
@@ -219,18 +308,18 @@ fn a_token_is_used_once_and_by_whom_it_was_given() {
     let forwarder = Hand::new(&chain.name, 1);
     let caller = Hand::new(&chain.name, 2);
     let forger = Hand::new(&chain.name, 3);
-    say(&forwarder, ASK, &ask(1, caller.process));
-    let token = caller.hear_words(WANT)[0];
+    say(&forwarder, ask(1, caller.process));
+    let (token, _) = hears_want(&caller);
     // Harmless by design: a token is denied by whom it was given alone.
-    say(&forger, DENIED, &[token]);
-    say(&forger, GRANTED, &[token, 1, 2]);
+    say(&forger, M::PathDenied { token });
+    say(&forger, grant(token, 1, 2));
     expect_cut(&chain.last, Rule::Path, "another's token");
-    say(&caller, GRANTED, &[token, 1, 2]);
-    assert_eq!(forwarder.hear_words(READY), [1, 1]);
-    say(&caller, GRANTED, &[token, 1, 2]);
+    say(&caller, grant(token, 1, 2));
+    assert_eq!(forwarder.hear(), ready(1, 1));
+    say(&caller, grant(token, 1, 2));
     expect_cut(&chain.last, Rule::Path, "twice");
     // The process that passed calls on to that caller is told that there is no way any more.
-    assert_eq!(forwarder.hear_words(REFUSED), [1]);
+    assert_eq!(forwarder.hear(), M::PathRefused { number: 1 });
     chain.finish();
 }
 
@@ -243,9 +332,9 @@ fn the_paths_of_a_forwarder_that_is_cut_end_though_a_right_of_it_is_kept() {
     forwarder.send(b"", &[Part::OfSender { handle, port }]);
     forwarder.settle();
     path(&forwarder, &caller, 1);
-    say(&forwarder, ASK, &[]);
+    say(&forwarder, Packet::of(ask(1, caller.process)).cut_to(2));
     expect_cut(&chain.last, Rule::Path, "a forwarder");
-    assert_eq!(caller.hear_words(OVER), [77]);
+    assert_eq!(caller.hear(), M::PathOver { path: 77 });
     chain.finish();
 }
 
@@ -282,12 +371,11 @@ fn who_asks_and_does_not_read_is_cut() {
     let _alone = common::alone();
     let mut chain = Chain::new("unread");
     let before = forger::own_kib(chain.last.pid());
-    for (number, kind, words) in [(1, WANT, vec![7; 8]), (2, READY, vec![1, 1])] {
+    for (number, flood) in [(1, want(7, [7; 20], 7, 7)), (2, ready(1, 1))] {
         let hand = Hand::new(&chain.name, number);
-        let flood = message(kind, &words);
         let start = Instant::now();
         let mut said = 0;
-        while hand.say(&flood) {
+        while hand.say(flood) {
             said += 1;
             assert!(start.elapsed() < common::PATIENCE, "{said} and no end");
         }
@@ -311,13 +399,13 @@ fn who_asks_for_paths_to_strangers_and_goes_leaves_nothing() {
         let hand = Hand::new(&chain.name, peer);
         let mut answers = [0; 2];
         for number in 1..=20 {
-            say(&hand, ASK, &ask(number, [number as u8; 20]));
+            say(&hand, ask(number, [number as u8; 20]));
         }
         while answers != [20, 4] {
             // Each is asked for the stranger's door, and the first ones give way to the last.
-            match hand.hear()[0] {
-                WHERE => answers[0] += 1,
-                REFUSED => answers[1] += 1,
+            match hand.hear().kind() {
+                ControlKind::DoorWhere => answers[0] += 1,
+                ControlKind::PathRefused => answers[1] += 1,
                 _ => {}
             }
         }
@@ -331,6 +419,13 @@ fn who_asks_for_paths_to_strangers_and_goes_leaves_nothing() {
     chain.finish();
 }
 
+/// Messages of a kind that the process has said, and nothing else.
+fn count_of(kind: ControlKind, hand: &Hand) -> usize {
+    let said = hand.said_meanwhile();
+    assert!(said.iter().all(|said| said.kind() == kind), "{said:?}");
+    said.len()
+}
+
 #[test]
 fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     let _alone = common::alone();
@@ -341,14 +436,11 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     for number in 2..4 {
         let hand = Hand::new(&chain.name, number);
         for number in 1..=0xffff {
-            say(&hand, ASK, &ask(number, deaf.process));
-            say(&hand, DROP, &[number]);
+            say(&hand, ask(number, deaf.process));
+            say(&hand, M::PathDrop { number });
             if number % 100 == 0 || number == 0xffff {
                 // It reads what it is answered.
-                assert!(hand.say(&[STAT, 0]));
-                while hand.hear()[0] == REFUSED {
-                    refused += 1;
-                }
+                refused += count_of(ControlKind::PathRefused, &hand);
             }
         }
         chain.serves();
@@ -368,16 +460,10 @@ fn what_a_caller_reads_and_never_answers_is_not_asked_for_without_end() {
     let forwarder = Hand::new(&chain.name, 2);
     let (mut wanted, mut refused) = (0, 0);
     for number in 1..=1000 {
-        say(&forwarder, ASK, &ask(number, caller.process));
-        say(&forwarder, DROP, &[number]);
-        assert!(forwarder.say(&[STAT, 0]));
-        while forwarder.hear()[0] == REFUSED {
-            refused += 1;
-        }
-        assert!(caller.say(&[STAT, 0]));
-        while caller.hear()[0] == WANT {
-            wanted += 1;
-        }
+        say(&forwarder, ask(number, caller.process));
+        say(&forwarder, M::PathDrop { number });
+        refused += count_of(ControlKind::PathRefused, &forwarder);
+        wanted += count_of(ControlKind::PathWant, &caller);
     }
     assert_eq!((wanted, wanted + refused), (128, 1000));
     // Another forwarder has not asked for anything yet.
@@ -407,10 +493,11 @@ fn called(last: &mut common::Child, hand: &mut Hand) -> (u32, u32) {
 
 /// Has the process grant a path from a set of its link with this hand to another such set: number, set.
 fn granted(hand: &Hand, set: u32) -> (u32, u32) {
-    let [a, b, c, d, pid] = words_of(hand.process);
-    say(hand, WANT, &[1, a, b, c, d, pid, INDEX, set]);
-    let words = hand.hear_words(GRANTED);
-    (words[1], words[2])
+    say(hand, want(1, hand.process, INDEX, set));
+    match hand.hear().message() {
+        M::PathGranted { path, set, .. } => (path, set),
+        said => panic!("{said:?}"),
+    }
 }
 
 const LOST: &str = "Err(Gone(Reply))";
@@ -443,7 +530,7 @@ fn outcomes_that_are_moved_where_they_do_not_come_from_end_their_call_or_the_lin
     let is_taken = |line: &str| line == "Ok(\"there\")" || line == "Ok(\"unasked\")";
     assert!(is_taken(&chain.last.line()));
     // A path that is over is known for a while.
-    say(&hand, OVER, &[own]);
+    say(&hand, M::PathOver { path: own });
     hand.settle();
     let call = called(&mut chain.last, &mut hand);
     hand.answer(call, Kind::MOVED, (&own.to_le_bytes(), &[]));
@@ -495,7 +582,7 @@ fn outcomes_are_not_moved_in_a_circle() {
     let (second, b) = granted(&hand, a);
     // Over, but known for as long as somebody waits who did so before.
     let early = called(&mut chain.last, &mut hand);
-    say(&hand, OVER, &[first]);
+    say(&hand, M::PathOver { path: first });
     hand.settle();
     let late = called(&mut chain.last, &mut hand);
     let (there, beyond) = (slot_of(a, late.0), slot_of(b, late.0));
@@ -509,16 +596,15 @@ fn outcomes_are_not_moved_in_a_circle() {
     chain.last.expect("Ok(\"early\")");
     // It waits in the second set then, and nobody in the first; that is not granted again as long as a
     // path leads on from there.
-    let [w, x, y, z, pid] = words_of(hand.process);
     let start = forger::used(chain.last.pid());
     for _ in 0..20 {
         let call = called(&mut chain.last, &mut hand);
         hand.answer(call, Kind::Message, (b"another", &[]));
         chain.last.expect("Ok(\"another\")");
-        say(&hand, WANT, &[1, w, x, y, z, pid, INDEX, b]);
+        say(&hand, want(1, hand.process, INDEX, b));
         let said = hand.hear();
-        let word = |at: usize| u32::from_le_bytes(*said[2 + 4 * at..].first_chunk().unwrap());
-        assert!(said[0] != GRANTED || word(2) != a);
+        let is_granted = |said| matches!(said, M::PathGranted { set, .. } if set == a);
+        assert!(!is_granted(said.message()));
     }
     hand.answer((beyond, late.1), Kind::Dropped, (&[], &[]));
     chain.last.expect(LOST);

@@ -5,57 +5,59 @@ use crate::forger::{Forgery, Hand, refused_by_name, serves};
 use crate::served::{pinned, serve, settle, where_handled};
 use handfast::error::Rule;
 use handfast_layout::bell;
-use handfast_layout::control::kind::{RING, SPREAD};
+use handfast_layout::control::{ControlMessage, OnCpu};
 use handfast_layout::link::Kind;
 use handfast_sys::cpu;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-fn spread(hand: &Hand, port: u32, entries: &[[u8; 4]]) {
-    let mut bytes = vec![SPREAD, 0];
-    bytes.extend(port.to_le_bytes());
-    bytes.extend(entries.as_flattened());
-    hand.say(&bytes);
+/// Says where a port is served: CPUs, and their receivers.
+fn spread<const COUNT: usize>(hand: &Hand, port: u32, entries: [(u16, u8); COUNT]) {
+    let entries = entries.map(|(cpu, receiver)| OnCpu { cpu, receiver });
+    hand.say(ControlMessage::Spread {
+        port,
+        entries: (&entries).into(),
+    });
 }
 
 const FORGERIES: [Forgery; 8] = [
     (
         "a receiver out of bounds",
-        |hand| spread(hand, 1, &[[0, 0, 64, 0]]),
+        |hand| spread(hand, 1, [(0, 64)]),
         Rule::Spread,
     ),
     (
         "a CPU out of bounds",
-        |hand| spread(hand, 1, &[[0, 4, 2, 0]]),
+        |hand| spread(hand, 1, [(1024, 2)]),
         Rule::Spread,
     ),
     (
         "a receiver twice",
-        |hand| spread(hand, 1, &[[0, 0, 2, 0], [1, 0, 2, 0]]),
+        |hand| spread(hand, 1, [(0, 2), (1, 2)]),
         Rule::Spread,
     ),
     (
         "a CPU twice",
-        |hand| spread(hand, 1, &[[1, 0, 2, 0], [1, 0, 3, 0]]),
+        |hand| spread(hand, 1, [(1, 2), (1, 3)]),
         Rule::Spread,
     ),
     (
         "its own receiver",
-        |hand| spread(hand, 1, &[[0, 0, 1, 0]]),
+        |hand| spread(hand, 1, [(0, 1)]),
         Rule::Spread,
     ),
     (
         "a handle for a port",
-        |hand| spread(hand, 1 << 31, &[[0, 0, 2, 0]]),
+        |hand| spread(hand, 1 << 31, [(0, 2)]),
         Rule::Spread,
     ),
-    ("nothing", |hand| spread(hand, 1, &[]), Rule::Spread),
+    ("nothing", |hand| spread(hand, 1, []), Rule::Spread),
     (
         "another answer",
         |hand| {
-            spread(hand, 1, &[[0, 0, 2, 0]]);
-            spread(hand, 1, &[[0, 0, 3, 0]]);
+            spread(hand, 1, [(0, 2)]);
+            spread(hand, 1, [(0, 3)]);
         },
         Rule::Spread,
     ),
@@ -78,7 +80,9 @@ fn messages_to_a_wrong_receiver_go_nowhere_and_harm_nobody() {
     for (receiver, lane) in (0..12).chain([63]).zip(0..) {
         let words = (hand.welcome.handle, lane * 16, 1);
         hand.post_to((lane, receiver), Kind::Call, words, (b"where", &[]));
-        hand.say(&[RING, receiver as u8]);
+        hand.say(ControlMessage::Ring {
+            receiver: receiver as u8,
+        });
     }
     let short = Duration::from_millis(50);
     assert!(other.receive_timeout(short).is_err());

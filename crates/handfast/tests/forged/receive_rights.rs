@@ -6,7 +6,6 @@ use handfast::Right;
 use handfast::error::Rule;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage;
-use handfast_layout::control::kind::{ARRIVED, NOT_ARRIVED};
 use handfast_layout::link::{Kind, UNIT_BYTES};
 use handfast_layout::part::{Bound, Descriptors, Part};
 use rustix::fd::{AsFd, OwnedFd};
@@ -184,7 +183,7 @@ fn a_flood_of_receive_rights_is_refused_beyond_what_there_is_room_for() {
     let honest = handfast::connect(&name).unwrap();
     let mut hand = Hand::new(&name, 1);
     for turn in 0..3 {
-        let mut answers = [0, 0];
+        let mut answers = [0; 2];
         for token in 0..2 * RECEIVERS {
             let part = Part::Receive {
                 token,
@@ -194,16 +193,15 @@ fn a_flood_of_receive_rights_is_refused_beyond_what_there_is_room_for() {
             };
             hand.send(b"", &[part]);
             // Beside word of ports that have ended.
-            let said = loop {
-                let said = hand.hear();
-                match said[0] {
-                    ARRIVED => answers[0] += 1,
-                    NOT_ARRIVED => answers[1] += 1,
-                    _ => continue,
+            let (answer, of) = loop {
+                match hand.hear().message() {
+                    ControlMessage::Arrived { token, .. } => break (0, token),
+                    ControlMessage::NotArrived { token } => break (1, token),
+                    _ => {}
                 }
-                break said;
             };
-            assert_eq!(said[2..6], token.to_le_bytes());
+            answers[answer] += 1;
+            assert_eq!(of, token);
         }
         // One is the process's own.
         assert!(

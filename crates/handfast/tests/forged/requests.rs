@@ -140,7 +140,7 @@ fn link_by_hand(name: &str, number: u8) -> rustix::fd::OwnedFd {
 
 #[test]
 fn releases_of_what_was_not_given_cut_the_link_that_they_come_through() {
-    use handfast_layout::control::kind::RELEASE;
+    use handfast_layout::control::{ControlMessage, Released};
     let name = common::name("released");
     let port = handfast::bind(&name).unwrap();
     let given = 1u32 << 31;
@@ -154,9 +154,14 @@ fn releases_of_what_was_not_given_cut_the_link_that_they_come_through() {
     for (number, (handle, count)) in (0u8..).zip(forged) {
         let socket = link_by_hand(&name, number);
         port.notify_no_senders();
-        let words = [handle, count].map(u32::to_le_bytes);
-        let message = [&[RELEASE, 0][..], words.as_flattened()].concat();
-        handfast_sys::socket::send(&socket, &message, &[]).unwrap();
+        let rights = [Released {
+            name: handle,
+            count,
+        }];
+        let message = ControlMessage::Release {
+            rights: (&rights).into(),
+        };
+        handfast_sys::socket::send(&socket, &message.encode(), &[]).unwrap();
         // It may be told before that others' ports are gone.
         let end = loop {
             match handfast_sys::socket::receive(&socket, &mut [0; 8], 0) {

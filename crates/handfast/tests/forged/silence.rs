@@ -1,9 +1,9 @@
 //! Peers that make a process say something, again and again, to one that does not read it.
 
 use crate::common;
-use crate::forger::{COUNTERS, Hand, STAT, expect_cut, own_kib, serves, start_honest, units};
+use crate::forger::{Hand, expect_cut, own_kib, serves, start_honest, units};
 use handfast::error::Rule;
-use handfast_layout::control::kind::{CLOSED, DOOR_OF, DOOR_WHERE, UNUSED};
+use handfast_layout::control::{ControlKind, ControlMessage};
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
 
@@ -24,7 +24,7 @@ fn who_does_not_use_a_link_and_does_not_read_that_it_is_used_costs_no_more_than_
     hand.settle();
     let before = own_kib(server.pid());
     for _ in 0..ASKED {
-        assert!(hand.say(&[UNUSED, 0]));
+        assert!(hand.say(ControlMessage::Unused));
     }
     hand.settle_quietly();
     let grown = own_kib(server.pid()).saturating_sub(before);
@@ -60,7 +60,7 @@ fn who_does_not_read_that_ports_are_gone_costs_no_more_than_a_limit() {
     let grown = own_kib(closer.pid()).saturating_sub(before);
     println!("{grown} KiB");
     assert!(grown < 1000, "{grown} KiB");
-    assert_eq!(hand.hear()[0], CLOSED);
+    assert_eq!(hand.hear().kind(), ControlKind::Closed);
     closer.kill();
 }
 
@@ -70,19 +70,15 @@ fn who_asks_for_the_door_of_one_who_does_not_read_costs_no_more_than_a_limit() {
     let deaf = Hand::new(&name, 1);
     let mut asker = Hand::new(&name, 2);
     let before = own_kib(server.pid());
-    let ask = [&[DOOR_WHERE, 0][..], &deaf.process].concat();
+    let exporter = deaf.process;
     let mut shown = 0;
     for number in 1..=ASKED {
-        assert!(asker.say(&ask));
+        assert!(asker.say(ControlMessage::DoorWhere { exporter }));
         if number % 100 == 0 {
             // It reads what it is answered.
-            assert!(asker.say(&[STAT, 0]));
-            loop {
-                match asker.hear()[0] {
-                    DOOR_OF => shown += 1,
-                    COUNTERS => break,
-                    said => panic!("{said}"),
-                }
+            for said in asker.said_meanwhile() {
+                assert_eq!(said.kind(), ControlKind::DoorOf);
+                shown += 1;
             }
         }
     }

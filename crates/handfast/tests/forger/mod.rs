@@ -9,8 +9,7 @@ use handfast::Right;
 use handfast::error::Rule;
 use handfast_channel::bell;
 use handfast_channel::reply::Slot;
-use handfast_layout::control::kind::RING;
-pub(crate) use handfast_layout::control::kind::{COUNTERS, SHOW_COUNTERS as STAT};
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind, ControlMessage};
 use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
 use handfast_layout::hello::{Process, process};
 use handfast_layout::lane_control::LaneControl;
@@ -22,6 +21,7 @@ use handfast_layout::part::{Part, receiver_of};
 use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Header, Place, Producer, Refused, Unit};
 use handfast_sys::memory::{Access, Mapping};
+use handfast_testing::forge::Packet;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -266,7 +266,9 @@ impl Hand {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
             bell::note(&*self.region, at, receiver);
             self.bells.wake(sleep, u32::MAX);
-            self.say(&[RING, receiver as u8]);
+            self.say(ControlMessage::Ring {
+                receiver: receiver as u8,
+            });
             return;
         }
         let asleep = bell::ring(&*self.region, &self.bells, at, receiver, self.welcome.link);
@@ -274,7 +276,9 @@ impl Hand {
             let sleep = handfast_layout::bell::bell(receiver) + handfast_layout::bell::SLEEP;
             self.bells.wake(sleep, u32::MAX);
             // To one that sleeps in a descriptor.
-            self.say(&[RING, receiver as u8]);
+            self.say(ControlMessage::Ring {
+                receiver: receiver as u8,
+            });
         }
     }
 
@@ -327,8 +331,14 @@ impl Hand {
     pub(crate) fn settle(&mut self) {
         let handle = self.welcome.handle;
         assert_eq!(self.call(handle, b"settled").1, b"settled");
-        self.say(&[STAT, 0]);
-        while self.hear()[0] != COUNTERS {}
+        self.said_meanwhile();
+    }
+
+    /// Asks for the counters, and returns the messages that come before them.
+    pub(crate) fn said_meanwhile(&self) -> Vec<Packet> {
+        assert!(self.say(ControlMessage::ShowCounters));
+        let next = || Some(self.hear()).filter(|said| *said != ControlMessage::Counters);
+        std::iter::from_fn(next).collect()
     }
 
     /// As [`Self::settle`], whatever else the process says meanwhile.
@@ -338,10 +348,13 @@ impl Hand {
     }
 
     /// The process says that it will not claim what `exporter` was told of.
-    pub(crate) fn expect_declined(&self, kind: u8, exporter: Process) {
+    pub(crate) fn expect_declined(&self, exporter: Process) {
         let said = self.hear();
-        assert_eq!((said[0], said.len()), (kind, 30), "{said:?}");
-        assert_eq!(said[10..], exporter);
+        let declined = |said| match said {
+            ControlMessage::Declined { exporter, .. } => Some(exporter),
+            _ => None,
+        };
+        assert_eq!(declined(said.message()), Some(exporter), "{said:?}");
     }
 
     /// The outcome in a slot for that generation, within patience.
@@ -415,41 +428,35 @@ impl Hand {
     }
 
     /// Sends a control message. `false`: the link is over.
-    pub(crate) fn say(&self, bytes: &[u8]) -> bool {
-        handfast_sys::socket::send(&self.socket, bytes, &[]).is_ok()
+    pub(crate) fn say(&self, message: impl Into<Packet>) -> bool {
+        handfast_sys::socket::send(&self.socket, &message.into(), &[]).is_ok()
     }
 
-    /// As [`Self::say`], of a kind with words.
-    pub(crate) fn say_words(&self, kind: u8, words: &[u32]) -> bool {
-        self.say(&message(kind, words))
+    /// The next control message that is more than a ring.
+    pub(crate) fn hear(&self) -> Packet {
+        self.try_hear().expect("a message: the link is over")
     }
 
-    /// The next control message that is more than a ring; nothing when the link is over.
-    pub(crate) fn hear(&self) -> Vec<u8> {
+    /// As [`Self::hear`]; `None` when the link is over.
+    pub(crate) fn try_hear(&self) -> Option<Packet> {
         loop {
-            let mut bytes = [0; 512];
+            let mut bytes = [0; CONTROL_BYTES_MAX];
             match handfast_sys::socket::receive(&self.socket, &mut bytes, 4) {
-                Ok((len_bytes, _)) if len_bytes == 0 || bytes[0] != 1 => {
-                    return bytes[..len_bytes].to_vec();
+                Ok((0, _)) | Err(rustix::io::Errno::CONNRESET) => return None,
+                Ok((len_bytes, _)) => {
+                    let packet = Packet::received(&bytes[..len_bytes]);
+                    if packet.kind() != ControlKind::Ring {
+                        return Some(packet);
+                    }
                 }
-                Ok(_) => {}
-                Err(rustix::io::Errno::CONNRESET) => return Vec::new(),
                 Err(errno) => panic!("nothing was said: {errno}"),
             }
         }
     }
 
-    /// As [`Self::hear`]: of this kind, in words.
-    pub(crate) fn hear_words(&self, kind: u8) -> Vec<u32> {
-        let bytes = self.hear();
-        assert_eq!(bytes.first(), Some(&kind), "{bytes:?}");
-        let words = bytes[2..].as_chunks::<4>().0.iter();
-        words.map(|word| u32::from_le_bytes(*word)).collect()
-    }
-
     /// The process has ended the link.
     pub(crate) fn expect_end(&self) {
-        while !self.hear().is_empty() {}
+        while self.try_hear().is_some() {}
     }
 }
 
@@ -459,18 +466,6 @@ pub(crate) fn units(parts: &[Part]) -> Vec<Unit> {
     described
         .flat_map(|(units, count)| units[..count].to_vec())
         .collect()
-}
-
-/// A control message.
-pub(crate) fn message(kind: u8, words: &[u32]) -> Vec<u8> {
-    let words = words.iter().flat_map(|word| word.to_le_bytes());
-    [kind, 0].into_iter().chain(words).collect()
-}
-
-/// A process in words.
-pub(crate) fn words_of(process: Process) -> [u32; 5] {
-    let words = process.as_chunks::<4>().0;
-    std::array::from_fn(|at| u32::from_le_bytes(words[at]))
 }
 
 /// The first return slot that its link's caller names.

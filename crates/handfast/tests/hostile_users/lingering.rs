@@ -1,13 +1,14 @@
 //! Attackers whose descriptors take a minute to close. Each is a process that starts no other: a child that is forked has copies
 //! of them, of which its `exec` may close the last.
 
-use super::forger::{Hand, STAT};
+use super::forger::Hand;
 use super::{StoreClient, common};
 use handfast::Right;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::Hello;
 use handfast_layout::part::Descriptors;
 use handfast_sys::socket;
+use handfast_testing::forge::Packet;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -78,12 +79,13 @@ pub(super) fn everywhere(name: &str) {
         let socket = hello(name, incarnation, vec![bells()]);
         let first = lingering.next();
         // It may be welcomed by then: in the queue of a handshake, or of a link.
-        let _ = socket::send(&socket, &[200, 0], &[first.as_fd()]);
+        let _ = socket::send(&socket, &Packet::unknown(0), &[first.as_fd()]);
         close(vec![socket, first]);
         done("behind the hello");
         let hand = Hand::new(name, 10 + round);
         let sent = lingering.next();
-        socket::send(&hand.socket, &[STAT, 0], &[sent.as_fd()]).unwrap();
+        let asks = ControlMessage::ShowCounters.encode();
+        socket::send(&hand.socket, &asks, &[sent.as_fd()]).unwrap();
         close(vec![sent]);
         done("with a control message");
         let hand = Hand::new(name, 20 + round);

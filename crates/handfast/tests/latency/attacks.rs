@@ -326,7 +326,7 @@ pub(crate) fn attacker(name: &str) {
 
 /// Takes the offer of a link without sealing it, says that it has, and takes pages away from then on.
 pub(crate) fn unsealed(name: &str) {
-    use handfast_layout::control::kind::SEALED;
+    use handfast_layout::control::ControlMessage;
     use handfast_layout::hello::{Hello, WELCOME_BYTES};
     use handfast_sys::{AsFd, Errno, memory, socket};
     let socket = common::knock(name);
@@ -336,7 +336,7 @@ pub(crate) fn unsealed(name: &str) {
     socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];
     let (_, fds) = socket::receive(&socket, &mut bytes, 2).unwrap();
-    let _ = socket::send(&socket, &[SEALED, 0], &[]);
+    let _ = socket::send(&socket, &ControlMessage::Sealed.encode(), &[]);
     let end = socket::receive(&socket, &mut bytes, 0);
     assert!(matches!(end, Ok((0, _)) | Err(Errno::CONNRESET)), "{end:?}");
     common::say("refused");

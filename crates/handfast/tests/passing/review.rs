@@ -3,7 +3,8 @@
 
 use crate::common;
 use handfast::{Right, SendRight};
-use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome};
+use handfast_layout::control::ControlMessage;
+use handfast_layout::hello::{Hello, WELCOME_BYTES, Welcome, process};
 use std::time::{Duration, Instant};
 
 /// Answers calls with what they say.
@@ -406,7 +407,6 @@ fn a_right_comes_by_the_link_that_the_hello_names_and_by_no_other() {
 
 #[test]
 fn who_was_not_provided_with_a_right_cannot_decline_it() {
-    use handfast_layout::control::kind::DECLINED;
     let names = ["decline-exporter", "decline-recipient", "decline-own"].map(common::name);
     let exporter = common::start("last", &[&names[0]]);
     exporter.expect("ready");
@@ -419,14 +419,9 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
     recipient.stop();
     to.with([right.into()]).send(b"keep").unwrap();
     for number in 0..64u64 {
-        let message = [
-            &[DECLINED, 0][..],
-            &number.to_le_bytes(),
-            &welcome.incarnation,
-            &exporter.pid().to_le_bytes(),
-        ]
-        .concat();
-        handfast_sys::socket::send(&socket, &message, &[]).unwrap();
+        let exporter = process(welcome.incarnation, exporter.pid());
+        let declined = ControlMessage::Declined { number, exporter };
+        handfast_sys::socket::send(&socket, &declined.encode(), &[]).unwrap();
     }
     // Sleep: the messages have been heard by then; the test holds either way.
     std::thread::sleep(Duration::from_millis(50));
@@ -436,12 +431,18 @@ fn who_was_not_provided_with_a_right_cannot_decline_it() {
 
 #[test]
 fn who_asks_and_does_not_read_is_cut() {
-    use handfast_layout::control::kind::PATH_WANT;
     const SENT_MAX: u32 = 100_000;
     let name = common::name("unread");
     let _port = handfast::bind(&name).unwrap();
     let (socket, _) = link_by_hand(&name, [9; 16]);
-    let message = [&[PATH_WANT, 0][..], &[5; 32]].concat();
+    let any = u32::from_le_bytes([5; 4]);
+    let message = ControlMessage::PathWant {
+        token: any,
+        forwarder: [5; 20],
+        index: any,
+        set: any,
+    };
+    let message = message.encode();
     let mut sent = 0;
     assert!(common::within_patience(|| {
         loop {

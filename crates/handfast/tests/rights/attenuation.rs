@@ -6,9 +6,11 @@ use crate::forger::Hand;
 use crate::{common, forger};
 use handfast::error::{Gone, Rule, SendError};
 use handfast::{Identity, Notice, ReceiveRight, Right, SendRight};
+use handfast_layout::control::{ControlMessage, Released};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, passed_word};
 use handfast_layout::part::Part;
+use handfast_testing::forge;
 use std::time::Duration;
 
 /// Says what it is told of the right that each call comes through: badge and permissions. Gives rights, takes those
@@ -267,8 +269,8 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     }
     // More bits than there are.
     let mut hand = Hand::new(&name, 3);
-    let mut said = LaneControl::Attenuate { word: 6, mask: 1 }.encode();
-    said[10] = 1;
+    let said = LaneControl::Attenuate { word: 6, mask: 1 }.encode();
+    let said = forge::patched(&said, 10, &[1]);
     let by = hand.welcome.handle;
     hand.post(Kind::CONTROL, (by, passed_word(0, 0), 1), (&said, &[]));
     forger::expect_cut(&honest, Rule::Introduction, "a mask of 17 bits");
@@ -278,7 +280,10 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     let by = hand.welcome.handle;
     words(&mut hand, by, 5, 1);
     hand.settle();
-    assert!(hand.say_words(handfast_layout::control::kind::RELEASE, &[5, 1]));
+    let rights = [Released { name: 5, count: 1 }];
+    assert!(hand.say(ControlMessage::Release {
+        rights: (&rights).into(),
+    }));
     hand.settle();
     hand.send(b"", &[Part::OfReceiver { handle: 5 }]);
     forger::expect_cut(&honest, Rule::RightHandle, "a word that was given back");

@@ -3,7 +3,7 @@
 use crate::forger::Hand;
 use crate::forger::introductions::third;
 use crate::trio::{How, Trio};
-use handfast_layout::control::kind::{DOOR_OF, DOOR_WHERE};
+use handfast_layout::control::ControlMessage;
 
 /// The answer of the first introducer when it is asked for the exporter's door.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,9 +33,7 @@ fn shows_a_door_beside(answer: Answer) {
     let exporter = Hand::new(&trio.names[0], 2).peer;
     let mut hostile = Hand::new(&trio.names[1], 1);
     hostile.send(b"keep", &[third(exporter)]);
-    let question = [&[DOOR_WHERE, 0][..], &exporter].concat();
-    assert_eq!(hostile.hear(), question);
-    let no_door = [&[DOOR_OF, 0][..], &exporter].concat();
+    assert_eq!(hostile.hear(), ControlMessage::DoorWhere { exporter });
     let hostile = match answer {
         // When the other has been asked, too.
         Answer::Silence | Answer::NoDoor => Some(hostile),
@@ -45,7 +43,7 @@ fn shows_a_door_beside(answer: Answer) {
     if let Some(hostile) = &hostile
         && answer == Answer::NoDoor
     {
-        assert!(hostile.say(&no_door));
+        assert!(hostile.say(ControlMessage::DoorOf { exporter }));
     }
     assert_eq!(trio.ask("call 1 x"), "1: x 0");
     assert!(trio.is_linked(), "its door was not knocked at");
