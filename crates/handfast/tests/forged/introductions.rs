@@ -7,13 +7,12 @@ use crate::forger::{
 };
 use crate::{common, forger};
 use handfast::error::Rule;
-use handfast_layout::control::{ControlKind, ControlMessage as M, Released};
+use handfast_layout::control::{ControlMessage as M, Released};
 use handfast_layout::hello::{Process, process};
 use handfast_layout::lane_control::LaneControl;
-use handfast_layout::link::{Kind, LANES};
-use handfast_layout::part::{Part, receiver_of};
+use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
 use handfast_testing::forge::{self, Packet};
-use rustix::fd::AsFd;
 use std::time::{Duration, Instant};
 
 fn raw(hand: &mut Hand, port: u32, bytes: &[u8]) {
@@ -342,103 +341,6 @@ fn only_who_was_provided_with_a_right_declines_it() {
     introducer.finish();
 }
 
-/// Of a port that has moved: its claims wait for a minute.
-const OF_MOVED: u64 = 1 << 63;
-
-/// Claims a number in one lane, and calls by its word in another.
-fn claim_and_call(
-    hand: &mut Hand,
-    introducer: &Hand,
-    (to_claim, to_call): (u32, u32),
-    number: u64,
-) {
-    let (receiver, port) = (receiver_of(hand.welcome.port), hand.welcome.handle);
-    let word = to_call + 1;
-    let said = claim(word, number, introducer).encode();
-    let named = (port, OWN_SLOT + to_call, 1);
-    hand.post_to((to_claim, receiver), Kind::CONTROL, named, (&said, &[]));
-    let called = (word, to_call, 1);
-    hand.post_to((to_call, receiver), Kind::Call, called, (b"waits", &[]));
-}
-
-/// Lanes whose messages wait took each a place among those that are served, and with more of them than places nobody slept.
-#[test]
-fn a_server_sleeps_while_all_lanes_wait_and_serves_each_as_what_it_waits_for_comes() {
-    let (mut server, name) = start_honest("all-wait");
-    let mut introducer = Hand::new(&name, 1);
-    let mut hand = Hand::new(&name, 2);
-    for lane in 0..LANES {
-        let number = OF_MOVED | u64::from(lane + 1);
-        claim_and_call(&mut hand, &introducer, (lane, lane), number);
-    }
-    // So many looks in a row: one that looks around does not sleep in all of them.
-    let pid = server.pid();
-    assert!(common::within_patience(
-        || (0..50).all(|_| common::sleeps(pid))
-    ));
-    let mut other = Hand::new(&name, 3);
-    let handle = other.welcome.handle;
-    assert_eq!(other.call(handle, b"other").1, b"other");
-    for lane in (0..LANES).rev() {
-        introducer.tell(provide(OF_MOVED | u64::from(lane + 1), &hand));
-        let waits = (Kind::Message, b"waits".to_vec());
-        assert_eq!(hand.outcome(lane, 1), Some(waits));
-    }
-    assert_eq!(server.said(), None);
-    server.finish();
-}
-
-/// A claim behind a waiting message, in another lane of its sender's, passed for one that had never been made: the link was cut.
-#[test]
-fn a_claim_behind_what_waits_is_waited_for() {
-    let (mut server, name) = start_honest("behind-waiting");
-    let mut introducer = Hand::new(&name, 1);
-    let mut hand = Hand::new(&name, 2);
-    let numbers = [OF_MOVED | 1, 2];
-    introducer.tell(provide(numbers[1], &hand));
-    for (place, number) in numbers.into_iter().enumerate() {
-        claim_and_call(&mut hand, &introducer, (0, place as u32), number);
-    }
-    // Sleep: longer than the limit for a claim that does not come.
-    std::thread::sleep(Duration::from_millis(500));
-    introducer.tell(provide(numbers[0], &hand));
-    for lane in 0..2 {
-        let waits = (Kind::Message, b"waits".to_vec());
-        assert_eq!(hand.outcome(lane, 1), Some(waits));
-    }
-    assert_eq!(server.said(), None);
-    server.finish();
-}
-
-/// A server that only looks, and never sleeps in the library.
-pub(crate) fn looks(name: &str) {
-    let mut set = handfast::WaitSet::new().unwrap();
-    set.add(handfast::bind(name).unwrap());
-    common::say("ready");
-    loop {
-        match set.try_receive() {
-            Ok(handfast::Event::Message(_, request)) => {
-                let bytes = request.bytes().to_vec();
-                request.reply(&bytes).unwrap();
-            }
-            Ok(_) => unreachable!(),
-            Err(_) => std::thread::yield_now(),
-        }
-    }
-}
-
-#[test]
-fn a_claim_of_nothing_ends_in_time_in_a_set_that_is_only_looked_at() {
-    let name = common::name("only-looks");
-    let mut server = common::start("looks", &[&name]);
-    server.expect("ready");
-    let introducer = Hand::new(&name, 1);
-    let mut hand = Hand::new(&name, 2);
-    claim_and_call(&mut hand, &introducer, (0, 1), 1);
-    assert_eq!(hand.outcome(1, 1), Some((Kind::DeadPort, Vec::new())));
-    server.kill();
-}
-
 #[test]
 fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
     let _alone = common::alone();
@@ -546,84 +448,5 @@ fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
     }
     assert_eq!(server.said(), None);
     serves(&name);
-    server.finish();
-}
-
-#[test]
-fn what_is_said_of_rights_that_nobody_gave_is_answered_and_harms_nobody() {
-    let (mut server, name) = start_honest("said-of-none");
-    let hand = Hand::new(&name, 1);
-    let number = 5;
-    assert!(hand.say(M::Left { number }));
-    for said in [M::Kept { number }, M::Leave { number, came: 3 }] {
-        assert!(hand.say(said));
-        assert_eq!(hand.hear(), M::Left { number });
-    }
-    // A peer that does not read the answers is cut.
-    let mut said = 0;
-    assert!(common::within_patience(|| {
-        let leave = |number| M::Leave { number, came: 0 };
-        while said < 100_000 && hand.say(leave(said)) {
-            said += 1;
-        }
-        handfast_sys::socket::is_closed(&hand.socket)
-    }));
-    assert!(said < 100_000, "{said} answers are kept");
-    expect_cut(&server, Rule::Introduction, "unread");
-    serves(&name);
-    server.finish();
-}
-
-fn doors_of(server: &common::Child) -> usize {
-    common::threads_named(server.pid(), "handfast-door")
-}
-
-#[test]
-fn doors_that_nobody_asked_for_are_not_knocked_at() {
-    let (mut server, name) = start_honest("doors");
-    let hand = Hand::new(&name, 1);
-    // A listener there answers nobody: a process that knocks waits.
-    let path = common::directory().join("deaf");
-    let deaf = handfast_sys::socket::listen(&path, 100).unwrap();
-    let flags = rustix::fs::OFlags::PATH;
-    let door = rustix::fs::open(&path, flags, rustix::fs::Mode::empty()).unwrap();
-    let before = doors_of(&server);
-    let unasked = M::DoorOf { exporter: [9; 20] }.encode();
-    for _ in 0..50 {
-        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
-        // One that was not shown, either.
-        assert!(hand.say(M::Door { token: 1 }));
-    }
-    let said = hand.said_meanwhile();
-    assert!(said.is_empty(), "{said:?}");
-    assert_eq!(doors_of(&server), before);
-    // Where it was asked for one, it knocks once.
-    let mut hand = hand;
-    hand.send(b"", &[third([9; 20])]);
-    assert_eq!(hand.hear().kind(), ControlKind::DoorWhere);
-    for _ in 0..50 {
-        handfast_sys::socket::send(&hand.socket, &unasked, &[door.as_fd()]).unwrap();
-    }
-    hand.settle();
-    assert!(doors_of(&server) <= before + 1);
-    // This process, which it knocks at, does not get in meanwhile.
-    drop(deaf);
-    assert!(common::within_patience(|| doors_of(&server) == before));
-    serves(&name);
-    let (exporter, token) = ([0; 20], 0);
-    let wrong = [
-        Packet::of(M::DoorWhere { exporter }).cut(5),
-        Packet::of(M::DoorAsk { token }).extended(&[0]),
-        Packet::of(M::Door { token }).cut(1),
-        Packet::of(M::DoorOf { exporter }).extended(&[0]),
-    ];
-    for (number, message) in (50..).zip(wrong) {
-        let hand = Hand::new(&name, number);
-        assert!(hand.say(message));
-        expect_cut(&server, Rule::Introduction, "of a wrong length");
-        hand.expect_end();
-    }
-    serves(&name);
-    assert_eq!(server.said(), None);
     server.finish();
 }

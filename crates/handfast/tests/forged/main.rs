@@ -9,12 +9,15 @@ mod served;
 
 mod claims;
 mod descriptors;
+mod doors;
 mod introductions;
 mod lanes;
+mod late_claims;
 mod loans;
 mod moves;
 mod once;
 mod passing;
+mod paths;
 mod percpu;
 mod receive_rights;
 mod requests;
@@ -35,7 +38,7 @@ fn a_child_process_plays_its_role() {
         "server that takes descriptors" => descriptors::server(arguments[0]),
         "forger of descriptors" => descriptors::forger(arguments[0], arguments[1]),
         "liar" => descriptors::liar(arguments[0]),
-        "looks" => introductions::looks(arguments[0]),
+        "looks" => late_claims::looks(arguments[0]),
         "lender" => loans::lender(arguments[0]),
         "dropper" => loans::dropper(arguments[0]),
         "giver of send-once rights" => once::giver(arguments[0]),
