@@ -328,7 +328,7 @@ fn random_control_messages_disturb_nobody() {
             for _ in 0..random.below(300) {
                 let any = content(2, random.next());
                 let whole = match KINDS.get(random.below(6) as usize) {
-                    Some(kind) => Packet::received(&kind.with(any[0], &any[1..])),
+                    Some(kind) => Packet::of_kind(*kind, any[0], &any[1..]),
                     None => Packet::unknown(any[0]).extended(&any[1..]),
                 };
                 let bytes = whole.cut_to(random.below(4) as usize);

@@ -41,6 +41,12 @@ impl Packet {
         message.into()
     }
 
+    /// A message of this kind with any bytes behind the argument byte.
+    #[must_use]
+    pub fn of_kind(kind: ControlKind, argument: u8, rest: &[u8]) -> Self {
+        Self::received(&kind.with(argument, &[])).extended(rest)
+    }
+
     /// A message of a kind that this release does not know.
     #[must_use]
     pub fn unknown(argument: u8) -> Self {

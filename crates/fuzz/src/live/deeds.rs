@@ -6,7 +6,7 @@ use crate::{Input, below, one_of, word};
 use arbitrary::Result;
 use core::time::Duration;
 use handfast::{Request, Right};
-use handfast_layout::control::ControlMessage;
+use handfast_layout::control::{ControlKind, ControlMessage, NOBODY, Shape};
 use handfast_layout::counters;
 use handfast_layout::hello::Process;
 use handfast_layout::lane_control::LaneControl;
@@ -16,6 +16,7 @@ use handfast_layout::part::{Bound, Descriptors, Part, ThirdForm};
 use handfast_ring::lane::{Header, Unit};
 use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, socket};
+use handfast_testing::forge::Packet;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -32,49 +33,11 @@ pub(super) struct Session<'a> {
 /// The most the process holds at once.
 pub(super) const HELD_MAX: usize = 8;
 
-/// Control messages, by kind: what comes behind the kind and a byte. `w` a word, `l` a number of eight bytes, `p` a
-/// process, `*` as many words as there are.
-pub(super) const SAID: [(u8, &str); 30] = [
-    (1, ""),
-    (2, ""),
-    (3, ""),
-    (4, "w"),
-    (5, "ww*"),
-    (6, "wpww"),
-    (7, "wpww"),
-    (8, "www"),
-    (9, "w"),
-    (10, "ww"),
-    (11, "w"),
-    (12, "w"),
-    (13, "w"),
-    (14, "l"),
-    (15, "lp"),
-    (17, "p"),
-    (18, "w"),
-    (19, "w"),
-    (20, "p"),
-    (21, "l"),
-    (22, "lw"),
-    (23, "l"),
-    (24, "w*"),
-    (25, "ww*"),
-    (40, "www"),
-    (41, "w"),
-    (42, "wwlp"),
-    (16, "w"),
-    (32, "www"),
-    (33, "ww"),
-];
-
-/// Further ones, without more: about the use of the link.
-const OF_USE: [u8; 3] = [26, 27, 28];
-
 /// Steps from this number on pass descriptors on.
 const PRESENTS: u8 = 240;
 
 /// Longer ones are told apart by their length alone.
-const LANE_CONTROL_BYTES_MAX: usize = 600;
+const SAID_BYTES_MAX: usize = 600;
 
 const ARENA_BYTES: usize = 8192;
 
@@ -187,32 +150,49 @@ impl<'a> Session<'a> {
     }
 
     fn say(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
-        let (kind, form) = match input.arbitrary::<u8>()? {
-            kind @ 240.. => (OF_USE[usize::from(kind) % OF_USE.len()], ""),
-            kind => SAID[usize::from(kind) % SAID.len()],
+        let kind = kind_of(input.arbitrary()?);
+        let argument = below(input, 2)?;
+        let mut rest = Vec::new();
+        for shape in kind.shapes() {
+            self.fill(hand, *shape, &mut rest, input)?;
+        }
+        let whole = Packet::of_kind(kind, argument, &rest);
+        let said = match below(input, 8)? {
+            0 => whole.extended(&[0]),
+            1 => whole.cut(1),
+            2 => whole.patched(0, &[input.arbitrary()?]),
+            _ => whole,
         };
-        let mut bytes = vec![kind, below(input, 2)?];
-        for field in form.bytes() {
-            match field {
-                b'w' => bytes.extend(self.value(hand, input)?.to_le_bytes()),
-                b'l' => bytes.extend(u64::from(self.value(hand, input)?).to_le_bytes()),
-                b'p' => bytes.extend(self.process(input)?),
-                _ => {
-                    for _ in 0..input.arbitrary::<u8>()? {
-                        bytes.extend(self.value(hand, input)?.to_le_bytes());
-                    }
+        let said = said.cut_to(said.len().min(SAID_BYTES_MAX));
+        let fds = Self::some_files(input)?;
+        self.hands[hand].say(said, &fds);
+        Ok(())
+    }
+
+    /// A part of a control message.
+    fn fill(
+        &self,
+        hand: usize,
+        shape: Shape,
+        bytes: &mut Vec<u8>,
+        input: &mut Input<'_>,
+    ) -> Result<()> {
+        let word = |input: &mut Input<'_>| self.value(hand, input);
+        match shape {
+            Shape::Zero(len_bytes) => bytes.extend(vec![0; len_bytes]),
+            Shape::Word => bytes.extend(word(input)?.to_le_bytes()),
+            Shape::Long => bytes.extend(u64::from(word(input)?).to_le_bytes()),
+            Shape::Process => bytes.extend(self.process(input)?),
+            Shape::List(element_bytes) => {
+                // An element, and any words behind it: whole elements or not.
+                for _ in 0..element_bytes / 4 {
+                    bytes.extend(word(input)?.to_le_bytes());
+                }
+                for _ in 0..input.arbitrary::<u8>()? {
+                    bytes.extend(word(input)?.to_le_bytes());
                 }
             }
         }
-        match below(input, 8)? {
-            0 => bytes.push(0),
-            1 => drop(bytes.pop()),
-            2 => bytes[0] = input.arbitrary()?,
-            _ => {}
-        }
-        bytes.truncate(LANE_CONTROL_BYTES_MAX);
-        let fds = Self::some_files(input)?;
-        self.hands[hand].say(&bytes, &fds);
         Ok(())
     }
 
@@ -228,7 +208,7 @@ impl<'a> Session<'a> {
         let hand = &mut self.hands[hand];
         let (count, first) = (fds.len() as u32, hand.sent);
         let sent = ControlMessage::Descriptors(Descriptors { count, first });
-        hand.say(&sent.encode(), &fds);
+        hand.say(sent, &fds);
         hand.sent = first.wrapping_add(count);
         Ok(())
     }
@@ -250,7 +230,7 @@ impl<'a> Session<'a> {
             Told::New { .. } => &arena[..],
             Told::Ended { .. } => &[],
         };
-        self.hands[hand].say(&ControlMessage::Arena(told).encode(), fds);
+        self.hands[hand].say(ControlMessage::Arena(told), fds);
         Ok(())
     }
 
@@ -470,7 +450,7 @@ impl<'a> Session<'a> {
         let outcome = (generation, kind, cpu);
         slot.answer_described(&self.hands[hand].region, outcome, (&bytes[..], &units));
         // As an answerer wakes a caller that sleeps in a descriptor.
-        self.hands[hand].say(&[1, u8::MAX], &[]);
+        self.hands[hand].say(ControlMessage::Ring { receiver: NOBODY }, &[]);
         Ok(())
     }
 
@@ -585,6 +565,11 @@ impl<'a> Session<'a> {
         self.rights.truncate(HELD_MAX);
         Ok(())
     }
+}
+
+/// One of the kinds of control messages.
+pub(super) fn kind_of(byte: u8) -> ControlKind {
+    ControlKind::ALL[usize::from(byte) % ControlKind::ALL.len()]
 }
 
 fn split(process: Process) -> ([u8; 16], u32) {

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
-use handfast_layout::control::kind::{COUNTERS, DOOR, DOOR_ASK, SEALED, SHOW_COUNTERS as STAT};
+use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind, ControlMessage};
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome, parse_ready};
 use handfast_layout::hello::{Process, process};
 use handfast_layout::link::{LANES, REGION_BYTES, Side};
@@ -15,6 +15,7 @@ use handfast_region::{Memory, Region};
 use handfast_ring::lane::{Header, Place, Producer, Unit};
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, shared, socket};
+use handfast_testing::forge::Packet;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
@@ -38,9 +39,6 @@ pub(super) struct Hand {
 /// The first right that a hand gives which is connected to.
 const GIVEN: u32 = IS_HANDLE;
 
-/// Longest control message of the other side.
-const SAID_BYTES_MAX: usize = 512;
-
 impl Hand {
     /// The connector of a link.
     pub(super) fn new(own_bells: &OwnedFd) -> Self {
@@ -63,7 +61,7 @@ impl Hand {
             welcome,
         );
         shared::seal(&fds[0]).expect("it is mapped");
-        hand.say(&[SEALED, 0], &[]);
+        hand.say(ControlMessage::Sealed, &[]);
         let concluded = receive(&hand.socket, &mut [0; 2]);
         assert!(matches!(concluded, Ok((2, _))), "{concluded:?}");
         hand
@@ -123,12 +121,12 @@ impl Hand {
 
     /// Where strangers are let in.
     pub(super) fn door(&self) -> OwnedFd {
-        self.say(&[DOOR_ASK, 0, 1, 0, 0, 0], &[]);
-        let mut bytes = [0; SAID_BYTES_MAX];
+        self.say(ControlMessage::DoorAsk { token: 1 }, &[]);
+        let mut bytes = [0; CONTROL_BYTES_MAX];
         loop {
             let (len_bytes, mut fds) = receive(&self.socket, &mut bytes).expect("it answers");
             assert!(len_bytes > 0, "the link has ended");
-            if bytes[0] == DOOR {
+            if ControlKind::of(&bytes) == Some(ControlKind::Door) {
                 return fds.pop().expect("a door");
             }
         }
@@ -136,7 +134,7 @@ impl Hand {
 
     /// Shows a file as its counters.
     pub(super) fn show_counters(&mut self, file: BorrowedFd<'_>) {
-        self.say(&[COUNTERS, 0], &[file]);
+        self.say(ControlMessage::Counters, &[file]);
         self.settle();
     }
 
@@ -146,9 +144,9 @@ impl Hand {
     }
 
     /// Says something over the control socket, if there is room.
-    pub(super) fn say(&self, bytes: &[u8], fds: &[BorrowedFd<'_>]) {
+    pub(super) fn say(&self, message: impl Into<Packet>, fds: &[BorrowedFd<'_>]) {
         // Blocking, but for no longer than the other side takes to read. It may have ended the link.
-        let _ = socket::send(&self.socket, bytes, fds);
+        let _ = socket::send(&self.socket, &message.into(), fds);
     }
 
     /// Posts a message, if there is room, and rings.
@@ -174,14 +172,15 @@ impl Hand {
 
     /// Everything it has said has been heard, or the link is over.
     pub(super) fn settle(&mut self) {
-        if socket::send(&self.socket, &[STAT, 0], &[]).is_err() {
+        let asks = ControlMessage::ShowCounters.encode();
+        if socket::send(&self.socket, &asks, &[]).is_err() {
             return;
         }
-        let mut bytes = [0; SAID_BYTES_MAX];
+        let mut bytes = [0; CONTROL_BYTES_MAX];
         loop {
             match receive(&self.socket, &mut bytes) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return,
-                Ok(_) if bytes[0] == COUNTERS => return,
+                Ok(_) if ControlKind::of(&bytes) == Some(ControlKind::Counters) => return,
                 Ok((6.., _)) => {
                     self.heard = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
                 }

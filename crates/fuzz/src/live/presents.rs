@@ -1,19 +1,20 @@
 //! Descriptors that peers pass on with hellos, control messages and messages, of kinds that nobody expects there.
 
-use super::deeds::{HELD_MAX, SAID, Session};
+use super::deeds::{HELD_MAX, Session, kind_of};
 use super::files::{self, KINDS};
 use super::hand::{self, Hand};
 use super::{NAME, directory};
 use crate::{Input, below};
 use arbitrary::Result;
 use core::time::Duration;
-use handfast_layout::control::ControlMessage;
+use handfast_layout::control::{ControlMessage, Shape};
 use handfast_layout::hello::{Hello, WELCOME_BYTES};
 use handfast_layout::link::Kind;
 use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
 use handfast_layout::part::{Bound, Descriptors, Part};
 use handfast_ring::lane::{Header, Unit};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use handfast_testing::forge::Packet;
 use std::sync::mpsc::channel;
 
 /// Where they go.
@@ -43,7 +44,7 @@ impl Session<'_> {
         match way {
             0 => self.greet(&fds, false),
             1 => self.greet(&fds, true),
-            2 => hand.say(&message(detail), &borrowed(&fds)),
+            2 => hand.say(message(detail), &borrowed(&fds)),
             3 => hand.name(fds, |number| {
                 let part = Part::Descriptor { number };
                 units_of(&part)
@@ -106,7 +107,7 @@ impl Session<'_> {
         let (bytes, with_bells) = match way % 3 {
             0 => (hello.to_vec(), false),
             1 => (hello.to_vec(), true),
-            _ => (message(detail), false),
+            _ => (message(detail).to_vec(), false),
         };
         std::thread::spawn(move || {
             let bells = with_bells.then(|| bells.as_fd());
@@ -139,18 +140,18 @@ fn borrowed(fds: &[OwnedFd]) -> Vec<BorrowedFd<'_>> {
     fds.iter().map(AsFd::as_fd).collect()
 }
 
-/// A control message of a kind, all zeros.
-fn message(detail: u8) -> Vec<u8> {
-    let (kind, form) = SAID[usize::from(detail) % SAID.len()];
-    let lengths = form.bytes().map(|field| match field {
-        b'w' => 4,
-        b'l' => 8,
-        b'p' => 20,
-        _ => 0,
-    });
-    let mut bytes = vec![0; 2 + lengths.sum::<usize>()];
-    bytes[0] = kind;
-    bytes
+/// A control message of a kind, all zeros, with one element in a list.
+fn message(detail: u8) -> Packet {
+    let kind = kind_of(detail);
+    let len_bytes = |shape: &Shape| match *shape {
+        Shape::Zero(len_bytes) => len_bytes,
+        Shape::Word => 4,
+        Shape::Long => 8,
+        Shape::Process => 20,
+        Shape::List(element_bytes) => element_bytes,
+    };
+    let rest: usize = kind.shapes().iter().map(len_bytes).sum();
+    Packet::of_kind(kind, 0, &vec![0; rest])
 }
 
 fn units_of(part: &Part) -> Vec<Unit> {
@@ -164,7 +165,7 @@ impl Hand {
         fds.truncate(4);
         let (count, first) = (fds.len() as u32, self.sent);
         let sent = ControlMessage::Descriptors(Descriptors { count, first });
-        self.say(&sent.encode(), &borrowed(&fds));
+        self.say(sent, &borrowed(&fds));
         self.sent = first.wrapping_add(count);
         self.post_units(&units(first));
     }
@@ -190,7 +191,7 @@ impl Hand {
             return;
         };
         let told = ControlMessage::Arena(Told::New { number, geometry });
-        self.say(&told.encode(), &borrowed(&fds[..1]));
+        self.say(told, &borrowed(&fds[..1]));
         self.post_units(&units_of(&Part::Loan(LentBlock {
             arena: number,
             block: 0,
@@ -210,7 +211,7 @@ impl Hand {
     /// Shows them as its counters, which somebody has asked for or not.
     fn show(&mut self, fds: &[OwnedFd]) {
         for fd in fds {
-            self.say(&[3, 0], &[fd.as_fd()]);
+            self.say(ControlMessage::Counters, &[fd.as_fd()]);
         }
     }
 }
