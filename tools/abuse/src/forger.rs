@@ -5,13 +5,14 @@ use crate::child::{self, Spec};
 use crate::talk;
 use handfast_cli::Outcome;
 use handfast_layout::bell::REGION_BYTES as BELLS_BYTES;
-use handfast_layout::control::kind::SEALED;
+use handfast_layout::control::{ControlKind, ControlMessage};
 use handfast_layout::hello::{
     HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, parse_ready, ready,
 };
 use handfast_layout::link::REGION_BYTES as LINK_BYTES;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, memory, shared, socket};
 use handfast_testing::Random;
+use handfast_testing::forge::Packet;
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -177,7 +178,7 @@ fn link(name: &str, random: &mut Random) -> Result<OwnedFd, Errno> {
     match welcome.status {
         Status::Linked => {
             shared::seal(&files[0])?;
-            socket::send(&connection, &[SEALED, 0], &[])?;
+            socket::send(&connection, &ControlMessage::Sealed.encode(), &[])?;
             Ok(connection)
         }
         _ => Err(Errno::NOBUFS),
@@ -196,9 +197,17 @@ pub(crate) fn control(spec: &Spec) -> Outcome {
             continue;
         };
         for _ in 0..random.below(if floods { 5000 } else { 300 }) {
+            // Of any kind, and of kinds that there are not.
             let len_bytes = 1 + random.below(if floods { 3 } else { 40 });
-            let mut bytes = talk::content(len_bytes as usize, random.next());
-            bytes[0] %= 32;
+            let any = talk::content(len_bytes as usize, random.next());
+            let kind = ControlKind::ALL.get(usize::from(any[0]) % (ControlKind::ALL.len() + 1));
+            let argument = any.get(1).copied().unwrap_or_default();
+            let rest = any.get(2..).unwrap_or_default();
+            let bytes = match kind {
+                Some(kind) => Packet::of_kind(*kind, argument, rest),
+                None => Packet::unknown(argument).extended(rest),
+            };
+            let bytes = bytes.cut_to(len_bytes as usize);
             let fds = [connection.as_fd(); 4];
             let count = if floods { 4 } else { random.below(3) as usize };
             if socket::send(&connection, &bytes, &fds[..count]).is_err() {
