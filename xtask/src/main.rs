@@ -8,6 +8,7 @@
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
 //! * Sentences in comments and documents name their subject.
 //! * The constants that `docs/limits.md` names exist, and have the values given there.
+//! * Control messages are made by their codec, not by hand.
 //! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
 //!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
@@ -17,6 +18,7 @@
 mod api;
 mod language;
 mod limits;
+mod messages;
 mod modules;
 mod sizes;
 mod sleeps;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
     problems.extend(sleeps::check(&root));
     problems.extend(language::check(&root));
     problems.extend(limits::check(&root));
+    problems.extend(messages::check(&root));
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }

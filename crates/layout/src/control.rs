@@ -412,58 +412,5 @@ pub fn descriptors_of(bytes: &[u8]) -> usize {
     }
 }
 
-/// First bytes, for tests that say bytes.
-pub mod kind {
-    use super::ControlKind as K;
-    /// Of `Ring`.
-    pub const RING: u8 = K::Ring.number();
-    /// Of `ShowCounters`.
-    pub const SHOW_COUNTERS: u8 = K::ShowCounters.number();
-    /// Of `Counters`.
-    pub const COUNTERS: u8 = K::Counters.number();
-    /// Of `Closed`.
-    pub const CLOSED: u8 = K::Closed.number();
-    /// Of `Release`.
-    pub const RELEASE: u8 = K::Release.number();
-    /// Of `PathWant`.
-    pub const PATH_WANT: u8 = K::PathWant.number();
-    /// Of `ProvisionVoid`.
-    pub const PROVISION_VOID: u8 = K::ProvisionVoid.number();
-    /// Of `Declined`.
-    pub const DECLINED: u8 = K::Declined.number();
-    /// Of `DoorWhere`.
-    pub const DOOR_WHERE: u8 = K::DoorWhere.number();
-    /// Of `DoorAsk`.
-    pub const DOOR_ASK: u8 = K::DoorAsk.number();
-    /// Of `Door`.
-    pub const DOOR: u8 = K::Door.number();
-    /// Of `DoorOf`.
-    pub const DOOR_OF: u8 = K::DoorOf.number();
-    /// Of `Kept`.
-    pub const KEPT: u8 = K::Kept.number();
-    /// Of `Leave`.
-    pub const LEAVE: u8 = K::Leave.number();
-    /// Of `Left`.
-    pub const LEFT: u8 = K::Left.number();
-    /// Of `Spread`.
-    pub const SPREAD: u8 = K::Spread.number();
-    /// Of `Unused`.
-    pub const UNUSED: u8 = K::Unused.number();
-    /// Of `LaneFree`.
-    pub const LANE_FREE: u8 = K::LaneFree.number();
-    /// Of `LaneBack`.
-    pub const LANE_BACK: u8 = K::LaneBack.number();
-    /// Of `LaneWanted`.
-    pub const LANE_WANTED: u8 = K::LaneWanted.number();
-    /// Of `Arrived`.
-    pub const ARRIVED: u8 = K::Arrived.number();
-    /// Of `NotArrived`.
-    pub const NOT_ARRIVED: u8 = K::NotArrived.number();
-    /// Of `Moved`.
-    pub const MOVED: u8 = K::Moved.number();
-    /// Of `Sealed`.
-    pub const SEALED: u8 = K::Sealed.number();
-}
-
 #[cfg(test)]
 mod tests;

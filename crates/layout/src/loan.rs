@@ -22,9 +22,9 @@ pub const BLOCKS_MAX: u32 = 65_536;
 pub const ARENA_BYTES_MAX: u64 = 1 << 40;
 
 /// First byte of what is said about a new arena.
-pub const ARENA: u8 = 32;
+pub(crate) const ARENA: u8 = 32;
 /// First byte of what is said about one that has ended.
-pub const ARENA_ENDED: u8 = 33;
+pub(crate) const ARENA_ENDED: u8 = 33;
 /// Bytes of the first.
 const ARENA_BYTES: usize = 24;
 /// Bytes of the second.

@@ -429,7 +429,7 @@ pub struct Descriptors {
 }
 
 /// First byte of [`Descriptors`].
-pub const DESCRIPTORS: u8 = 16;
+pub(crate) const DESCRIPTORS: u8 = 16;
 /// Bytes of [`Descriptors`].
 const DESCRIPTORS_BYTES: usize = 8;
 
