@@ -349,8 +349,8 @@ impl Slot {
         Ok(self.copy(memory, meta, sink))
     }
 
-    /// Caller: takes an outcome that is the bytes of one word, or that there is none. Call only after [`Self::is_answered`] said so. Nothing
-    /// else is read or copied, whatever the outcome says that it has.
+    /// Caller: takes an outcome that is the bytes of one word, or that there is none. Call only after [`Self::is_answered`] said
+    /// so. Nothing else is read or copied, whatever the outcome says that it has.
     ///
     /// # Errors
     /// The callee has written anything else.
