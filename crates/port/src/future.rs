@@ -53,9 +53,11 @@ pub(crate) struct At {
 impl At {
     /// Enters a task.
     pub(crate) fn enter(right: &SendRight, link: &Arc<Link>, what: What, waker: &Waker) -> Self {
+        // First: the application's code may panic.
+        let waker = waker.clone();
         // AcqRel: the keeper looks after this task while it is not zero.
         link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
-        let number = link.waiters.tasks.enter(what, waker.clone());
+        let number = link.waiters.tasks.enter(what, waker);
         right.process().watch_sleepers();
         Self {
             link: link.clone(),

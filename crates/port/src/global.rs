@@ -7,14 +7,13 @@ use crate::lifecycle;
 use crate::limits;
 use crate::moving;
 use crate::options::Options;
-use crate::quotas::Quotas;
+use crate::quotas::{Quotas, of_peer};
 use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use core::time::Duration;
 use handfast_layout::name;
 use handfast_sys::OwnedFd;
 use handfast_sys::socket::Peer;
-use std::sync::Arc;
 
 /// Makes a port without a name, with default options. See [`anonymous_with`].
 ///
@@ -124,7 +123,7 @@ pub fn set_quotas_by(
     quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
 ) -> Result<(), NodeError> {
     let process = lifecycle::current()?;
-    Ok(limits::set_at(&process, Arc::new(quotas_of))?)
+    Ok(limits::set_at(&process, of_peer(quotas_of))?)
 }
 
 /// Makes a port without a name that any holder of a descriptor can reach ([`connect_by_descriptor`]). Uses the rendezvous directory

@@ -6,21 +6,52 @@
 //! ([`is_control`]).
 
 use core::cell::{Cell, RefCell};
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
 use core::task::Waker;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 thread_local! {
-    /// Wakers that wait until a lock is free; nothing where they need not.
-    static LATER: RefCell<Option<Vec<Woken>>> = const { RefCell::new(None) };
+    /// Wakers that wait until a lock is free; nothing where they need not. Without a destructor, as the one below: destructors of
+    /// other thread-local values drop rights and ports.
+    static LATER: RefCell<ManuallyDrop<Option<Vec<Woken>>>> =
+        const { RefCell::new(ManuallyDrop::new(None)) };
     /// This is the control thread.
     static IS_CONTROL: Cell<bool> = const { Cell::new(false) };
 }
 
+/// A value of the application, whose drop is code of the application: it runs without any lock, and panics alone.
+pub(crate) struct Value<T>(Option<T>);
+
+impl<T> Value<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+}
+
+impl<T> Deref for Value<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match &self.0 {
+            Some(value) => value,
+            None => unreachable!("taken out by the drop alone"),
+        }
+    }
+}
+
+impl<T> Drop for Value<T> {
+    fn drop(&mut self) {
+        let value = self.0.take();
+        guarded(|| drop(value)).unwrap_or_default();
+    }
+}
+
 /// A waker that is to be called.
 pub(crate) enum Woken {
-    Own(Waker),
-    Shared(Arc<Waker>),
+    Own(Value<Waker>),
+    Shared(Arc<Value<Waker>>),
 }
 
 /// Runs code of the application, which may panic: then there is nothing. The panic hook has been told.
@@ -47,21 +78,31 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
+/// Before a look whether there are wakers to be called.
+///
+/// # Panics
+/// In debug builds, where this thread holds a lock and they would be called at once; also where there are none.
+pub(crate) fn check_may_wake() {
+    if cfg!(debug_assertions) && LATER.with(|later| later.borrow().is_none()) {
+        handfast_sys::sync::check_none_held();
+    }
+}
+
 /// Calls a waker; within [`later`], at its end.
 pub(crate) fn wake(woken: Woken) {
-    let mut woken = Some(woken);
-    // A thread that is ending has no such list.
-    let _ = LATER.try_with(|later| {
-        if let Some(later) = later.borrow_mut().as_mut() {
-            later.extend(woken.take());
+    let now = LATER.with(|later| match later.borrow_mut().as_mut() {
+        Some(later) => {
+            later.push(woken);
+            None
         }
+        None => Some(woken),
     });
-    woken.map(call).unwrap_or_default();
+    now.map(call).unwrap_or_default();
 }
 
 fn call(woken: Woken) {
     guarded(|| match woken {
-        Woken::Own(waker) => waker.wake(),
+        Woken::Own(mut waker) => waker.0.take().map(Waker::wake).unwrap_or_default(),
         Woken::Shared(waker) => waker.wake_by_ref(),
     });
 }
@@ -79,13 +120,12 @@ struct Calls {
 
 impl Calls {
     fn begin() -> Self {
-        let begins = |later: &RefCell<Option<Vec<Woken>>>| {
+        let is_outermost = LATER.with(|later| {
             let mut later = later.borrow_mut();
             let is_first = later.is_none();
             later.get_or_insert_default();
             is_first
-        };
-        let is_outermost = LATER.try_with(begins).unwrap_or_default();
+        });
         Self { is_outermost }
     }
 }
@@ -93,8 +133,8 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         if self.is_outermost {
-            let waited = LATER.try_with(RefCell::take);
-            waited.ok().flatten().into_iter().flatten().for_each(call);
+            let waited = LATER.with(|later| later.borrow_mut().take());
+            waited.into_iter().flatten().for_each(call);
         }
     }
 }
@@ -131,7 +171,7 @@ mod tests {
         let count = || counts.each_ref().map(|of| of.0.load(Ordering::Relaxed));
         let wake_all = || {
             for counts in &counts {
-                wake(Woken::Own(Waker::from(counts.clone())));
+                wake(Woken::Own(Value::new(Waker::from(counts.clone()))));
             }
         };
         later(|| {
@@ -148,5 +188,53 @@ mod tests {
             });
         });
         assert_eq!((panicked, count()), (None, [3; 3]));
+    }
+
+    /// Wakes within `later` when it is dropped, and counts how often it was woken by then.
+    struct Wakes(Arc<Counts>, Arc<AtomicU32>);
+
+    impl Drop for Wakes {
+        fn drop(&mut self) {
+            later(|| {
+                wake(Woken::Own(Value::new(Waker::from(self.0.clone()))));
+                self.1
+                    .store(self.0.0.load(Ordering::Relaxed), Ordering::Relaxed);
+            });
+        }
+    }
+
+    thread_local! {
+        static LAST: Cell<Option<Wakes>> = const { Cell::new(None) };
+    }
+
+    #[test]
+    fn wakers_wait_also_where_a_thread_is_ending() {
+        let counts = Arc::new(Counts(0.into(), false));
+        let within = Arc::new(AtomicU32::new(9));
+        let wakes = Wakes(counts.clone(), within.clone());
+        let thread = std::thread::spawn(move || {
+            LAST.set(Some(wakes));
+            // Registered after that, a destructor of the list would run before.
+            later(|| {});
+        });
+        thread.join().unwrap();
+        let count = |of: &AtomicU32| of.load(Ordering::Relaxed);
+        assert_eq!((count(&within), count(&counts.0)), (0, 1));
+    }
+
+    struct AtDrop(Arc<AtomicU32>);
+
+    impl Drop for AtDrop {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            panic!("this drop panics");
+        }
+    }
+
+    #[test]
+    fn a_drop_that_panics_ends_nothing_but_itself() {
+        let drops = Arc::new(AtomicU32::new(0));
+        drop([(); 2].map(|()| Value::new(AtDrop(drops.clone()))));
+        assert_eq!(drops.load(Ordering::Relaxed), 2);
     }
 }

@@ -8,7 +8,7 @@ use crate::quotas::OfPeer;
 use std::sync::Arc;
 
 /// Sets the quotas of a node's peers.
-pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Misuse> {
+pub(crate) fn set_at(process: &Process, quotas_of: OfPeer) -> Result<(), Misuse> {
     // In a forked child a thread that the child does not have may hold the locks.
     process.check()?;
     process.quotas.set(quotas_of);
@@ -19,7 +19,7 @@ pub(crate) fn set_at(process: &Process, quotas_of: Arc<OfPeer>) -> Result<(), Mi
 }
 
 /// Sets the quotas of the peer of a link, and returns the function they come from.
-pub(crate) fn limit(process: &Process, link: &Link) -> Arc<OfPeer> {
+pub(crate) fn limit(process: &Process, link: &Link) -> OfPeer {
     let quotas_of = process.quotas.get();
     // The application's: where it panics the usual ones stay.
     if let Some(quotas) = crate::guest::guarded(|| quotas_of(&link.peer)) {
@@ -29,7 +29,7 @@ pub(crate) fn limit(process: &Process, link: &Link) -> Arc<OfPeer> {
 }
 
 /// As [`limit`], if that has changed since.
-pub(crate) fn limit_again(process: &Process, link: &Link, last: &Arc<OfPeer>) {
+pub(crate) fn limit_again(process: &Process, link: &Link, last: &OfPeer) {
     if !Arc::ptr_eq(&process.quotas.get(), last) {
         limit(process, link);
     }

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::moving;
 use crate::options::Options;
 use crate::process::Process;
-use crate::quotas::Quotas;
+use crate::quotas::{Quotas, of_peer};
 use crate::receive_right::ReceiveRight;
 use crate::send::SendRight;
 use crate::set::WaitSet;
@@ -202,7 +202,7 @@ impl Node {
         &self,
         quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static,
     ) -> Result<(), Misuse> {
-        limits::set_at(&self.process, Arc::new(quotas_of))
+        limits::set_at(&self.process, of_peer(quotas_of))
     }
 
     /// Like [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut

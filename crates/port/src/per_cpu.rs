@@ -7,6 +7,7 @@
 //! may not use, and for senders that do not know of the other receivers yet.
 
 use crate::error::{Exhausted, Misuse, Resource, ServeError};
+use crate::guest;
 use crate::link::spread::{CPUS, Entry, message};
 use crate::link::{Link, backlog};
 use crate::options::Options;
@@ -102,7 +103,7 @@ type Handler = dyn Fn(&Worker<'_>, Request) + Send + Sync;
 
 struct Server {
     process: Arc<Process>,
-    handler: Box<Handler>,
+    handler: guest::Value<Box<Handler>>,
     /// The first desk is the port's own.
     desks: Box<[Desk]>,
     /// CPUs and signals of the thread that began to serve.
@@ -228,7 +229,7 @@ impl ReceiveRight {
         let entries: Vec<Entry> = desks.iter().filter_map(entry).collect();
         let server = Arc::new(Server {
             process: process.clone(),
-            handler: Box::new(handler),
+            handler: guest::Value::new(Box::new(handler)),
             desks: desks.into(),
             cpus,
             signals: signal::mask(),
@@ -317,9 +318,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // The first of its ports tells the callers of all: those whose requests were received wait on.
         for desk in self.desks.iter().filter(|desk| desk.right.check().is_ok()) {
-            crate::guest::later(|| {
-                clearing::publish_heads(&mut polling::lock(&desk.port().at), None)
-            });
+            guest::later(|| clearing::publish_heads(&mut polling::lock(&desk.port().at), None));
         }
     }
 }
@@ -344,7 +343,7 @@ impl Drop for PerCpu {
             // A started worker takes the number itself.
             let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
             drop((state, owed));
-            number.map(|number| waits::leave_takers(&desk.port().at, number));
+            drop(number.map(|number| waits::leave_takers(&desk.port().at, number)));
         }
         // A handler that drops its own server does not wait for itself.
         if WORKS_FOR.get() != Arc::as_ptr(server) {

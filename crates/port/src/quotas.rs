@@ -1,5 +1,6 @@
 //! Quotas: the resources of this process that one peer may hold, and the work it may cause.
 
+use crate::guest;
 use crate::rank;
 use handfast_proto::introductions::PROVISIONS_MAX;
 use handfast_proto::rights::EXPORTS_MAX;
@@ -67,23 +68,28 @@ impl Quotas {
 }
 
 /// The function that returns a peer's quotas.
-pub(crate) struct QuotasOf(RwLock<Arc<OfPeer>, rank::Quotas>);
+pub(crate) struct QuotasOf(RwLock<OfPeer, rank::Quotas>);
 
-pub(crate) type OfPeer = dyn Fn(&Peer) -> Quotas + Send + Sync;
+pub(crate) type OfPeer = Arc<guest::Value<Box<dyn Fn(&Peer) -> Quotas + Send + Sync>>>;
+
+/// The function, which is the application's.
+pub(crate) fn of_peer(quotas_of: impl Fn(&Peer) -> Quotas + Send + Sync + 'static) -> OfPeer {
+    Arc::new(guest::Value::new(Box::new(quotas_of)))
+}
 
 impl Default for QuotasOf {
     fn default() -> Self {
-        Self(RwLock::new(Arc::new(|_| Quotas::new())))
+        Self(RwLock::new(of_peer(|_| Quotas::new())))
     }
 }
 
 impl QuotasOf {
-    pub(crate) fn get(&self) -> Arc<OfPeer> {
+    pub(crate) fn get(&self) -> OfPeer {
         self.0.read().clone()
     }
 
     /// Sets the function. The former one is the application's: it is dropped without the lock.
-    pub(crate) fn set(&self, quotas_of: Arc<OfPeer>) {
+    pub(crate) fn set(&self, quotas_of: OfPeer) {
         let old = core::mem::replace(&mut *self.0.write(), quotas_of);
         drop(old);
     }

@@ -2,6 +2,7 @@
 //! implementation.
 
 use crate::error::{ReceiveError, SetError};
+use crate::guest;
 use crate::polling;
 use crate::polling::waits;
 use crate::receive_right::ReceiveRight;
@@ -120,10 +121,13 @@ impl Future for Receive<'_> {
         port.process.check()?;
         if let Some(number) = self.number.take() {
             // Called or not, it looks now.
-            waits::leave_takers(&port.at, number);
+            drop(waits::leave_takers(&port.at, number));
         }
+        // Before the poller is locked: a copy is made, and dropped, by code of the application.
+        let mut waker = Some(guest::Value::new(context.waker().clone()));
+        let mut enter = || Some(waits::enter_takers(&port.at, waker.take()?));
         let guard = polling::try_lock(&port.at).or_else(|| {
-            self.number = Some(waits::enter_takers(&port.at, context.waker()));
+            self.number = enter();
             waits::try_lock_again(&port.at)
         });
         let Some(mut poller) = guard else {
@@ -136,18 +140,17 @@ impl Future for Receive<'_> {
             true => waits::look(&port.at, &mut poller),
         };
         if let Some(request) = found {
-            if let Some(number) = self.number.take() {
-                waits::leave_takers(&port.at, number);
-            }
+            let entered = self.number.take();
+            let left = entered.map(|number| waits::leave_takers(&port.at, number));
             polling::leave(&port.at, poller);
+            drop(left);
             return Poll::Ready(Ok(request));
         }
-        let entered = self.number.take();
-        let number = entered.unwrap_or_else(|| waits::enter_takers(&port.at, context.waker()));
-        match waits::rest(&port.at, poller, Some(number), |_, request| request) {
+        let number = self.number.take().or_else(enter);
+        match waits::rest(&port.at, poller, number, |_, request| request) {
             Some(request) => Poll::Ready(Ok(request)),
             None => {
-                self.number = Some(number);
+                self.number = number;
                 Poll::Pending
             }
         }

@@ -22,7 +22,7 @@ struct Task {
     number: u64,
     what: What,
     /// Shared, so that it is copied under the lock without the application's code.
-    waker: Arc<Waker>,
+    waker: Arc<guest::Value<Waker>>,
 }
 
 /// The event a task waits for. For a slot, with the generation that is meant.
@@ -50,7 +50,7 @@ impl Tasks {
     pub(crate) fn enter(&self, what: What, waker: Waker) -> u64 {
         // Relaxed: a number.
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        let waker = Arc::new(waker);
+        let waker = Arc::new(guest::Value::new(waker));
         // E15 waker, task half. Under the lock, before the announcement: a ring that takes that finds the
         // task here. Keeper half: `wake`.
         self.list().push(Task {
@@ -74,6 +74,7 @@ impl Tasks {
     /// Wakes the tasks that `is_due` selects, outside the lock. Tasks that wait for a caller to give up are
     /// removed first: the tasks they wake may come here again.
     fn wake(&self, is_due: impl Fn(&What) -> bool) {
+        guest::check_may_wake();
         let mut woken = Vec::new();
         // E15 waker, keeper half. Under the lock, after the ring. Task half: `enter`.
         self.list().retain(|task| {
@@ -151,6 +152,7 @@ pub(crate) fn has_tasks_for_room(link: &Link) -> bool {
 
 /// Wakes the tasks that have waited longest for room, as a call has ended.
 pub(crate) fn wake_for_room(link: &Link) {
+    guest::check_may_wake();
     let list = link.waiters.tasks.list();
     let waiting = list.iter().filter(|task| task.what == What::Room);
     let waiting = waiting.take(WOKEN_FOR_ROOM);

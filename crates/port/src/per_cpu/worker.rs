@@ -2,6 +2,7 @@
 
 use super::{Bell, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
+use crate::guest;
 use crate::poller::answered;
 use crate::polling::{self, waits};
 use crate::process::Process;
@@ -103,16 +104,16 @@ impl Server {
     fn rest(self: &Arc<Self>, index: usize) -> Rest {
         let desk = &self.desks[index];
         let port = desk.port();
-        let bell = Waker::from(Arc::new(Bell {
+        let bell = guest::Value::new(Waker::from(Arc::new(Bell {
             server: self.clone(),
             desk: index,
-        }));
+        })));
         let mut state = desk.state();
         state.is_served = false;
         if self.is_over() {
             return Rest::End;
         }
-        let number = waits::enter_takers(&port.at, &bell);
+        let number = waits::enter_takers(&port.at, bell);
         debug_assert!(state.number.is_none(), "whoever is served has left");
         state.number = Some(number);
         drop(state);
@@ -123,8 +124,9 @@ impl Server {
         waits::resume(&port.at, &mut poller);
         let found = match waits::look(&port.at, &mut poller) {
             Some(request) => {
-                waits::leave_takers(&port.at, number);
+                let left = waits::leave_takers(&port.at, number);
                 polling::leave(&port.at, poller);
+                drop(left);
                 Some(request)
             }
             None => waits::rest(&port.at, poller, Some(number), |_, request| request),
@@ -169,7 +171,7 @@ impl Server {
         }
         let number = state.number.take();
         drop(state);
-        number.map(|number| waits::leave_takers(&self.desks[index].port().at, number));
+        drop(number.map(|number| waits::leave_takers(&self.desks[index].port().at, number)));
         true
     }
 
@@ -202,7 +204,7 @@ impl Server {
         if let Err(error) = made {
             // Relaxed: as above.
             desk.started.fetch_sub(1, Ordering::Relaxed);
-            crate::guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
+            guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
             let owed = take(&given).map(|request| (request, is_last));
             // Before it counts no more: a thread that waits for that drops it.
             desk.state().owed.extend(owed);
@@ -221,7 +223,7 @@ impl Server {
             None => cpu::pin(&self.cpus),
         };
         if let Err(errno) = pinned {
-            crate::guest::tell!(debug, cpu = desk.cpu, %errno, "a worker is not pinned");
+            guest::tell!(debug, cpu = desk.cpu, %errno, "a worker is not pinned");
         }
         let worker = Worker {
             desk,
@@ -229,7 +231,7 @@ impl Server {
         };
         // The handler's own words say what it was; its request has ended.
         let handle = |request| {
-            let _ = crate::guest::guarded(|| (self.handler)(&worker, request));
+            let _ = guest::guarded(|| (self.handler)(&worker, request));
         };
         if let Some(first) = first {
             handle(first);

@@ -12,6 +12,7 @@ pub(crate) use crate::port::receiver::waits::{
 use crate::request::Request;
 use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
+use handfast_proto::takers::Left;
 use handfast_sys::{clock, futex};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
@@ -21,7 +22,7 @@ const RESTS: u32 = 4;
 
 /// A task goes without a look.
 pub(crate) fn taker_gone(port: &Receiver, number: u64) {
-    let is_called = leave_takers(port, number);
+    let is_called = matches!(leave_takers(port, number), Left::Called);
     // Another looks in its place; or threads, which no ring for tasks wakes.
     if is_called || has_only_threads(port) {
         hand_over(port);
@@ -47,11 +48,10 @@ pub(crate) fn rest<T>(
             return None;
         }
         if let Some(request) = look(port, &mut poller) {
-            if let Some(number) = number {
-                leave_takers(port, number);
-            }
+            let left = number.map(|number| leave_takers(port, number));
             let result = then(&mut poller, request);
             leave(port, poller);
+            drop(left);
             return Some(result);
         }
     }

@@ -12,7 +12,7 @@
 //! has the poller, and calls when it lets go (`Polled::leave`).
 
 use crate::error::{Resource, SetError};
-use crate::guest::{Woken, wake};
+use crate::guest::{self, Woken, wake};
 use crate::link::Link;
 use crate::link::group;
 use crate::link::group::Group;
@@ -41,7 +41,7 @@ pub(crate) struct Waits {
 
 #[derive(Default)]
 struct State {
-    takers: Takers<Waker>,
+    takers: Takers<guest::Value<Waker>>,
     /// The flag is up.
     is_up: bool,
     /// A thread has found the port taken, and may have seen the flag up for the last time.
@@ -69,9 +69,8 @@ impl Waits {
     }
 }
 
-/// A task waits from now on.
-pub(crate) fn enter_takers(port: &Receiver, waker: &Waker) -> u64 {
-    let waker = waker.clone();
+/// A task waits from now on. Its waker was copied by the caller, while it held no lock.
+pub(crate) fn enter_takers(port: &Receiver, waker: guest::Value<Waker>) -> u64 {
     // E15 waker, task half. Under the lock, before the announcement: as in `Tasks::enter`.
     let mut state = port.waits.state();
     // Relaxed: a thread that lets go of the poller looks at the list as well, or passes the fence of
@@ -80,16 +79,16 @@ pub(crate) fn enter_takers(port: &Receiver, waker: &Waker) -> u64 {
     state.takers.enter(waker)
 }
 
-/// Whether it had been called. A taker that has left already is ignored.
-pub(crate) fn leave_takers(port: &Receiver, number: u64) -> bool {
+/// A task waits no more. One that has left already is ignored. The caller drops its waker without a lock: that is the
+/// application's, and may be the last to hold a task that waits here.
+#[must_use = "a waker is dropped without a lock"]
+pub(crate) fn leave_takers(port: &Receiver, number: u64) -> Left<guest::Value<Waker>> {
     let mut state = port.waits.state();
     let left = state.takers.leave(number);
     if let Left::Waiting(Some(_)) = left {
         port.followers.fetch_sub(1, Ordering::Relaxed);
     }
-    // Without the lock: a waker is the application's, and may be the last to hold a task that waits here.
-    drop(state);
-    matches!(left, Left::Called)
+    left
 }
 
 /// Whether no task is left to look, and threads sleep here.
@@ -109,6 +108,7 @@ fn has_threads(port: &Receiver, state: &State) -> bool {
 
 /// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
 pub(crate) fn call_takers(port: &Receiver) -> Called {
+    guest::check_may_wake();
     // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
     let mut state = port.waits.state();
     if let Some(flag) = port.waits.flag.get()
