@@ -1,12 +1,10 @@
 //! Code of the application in the library's control thread: wakers and subscribers that panic, wait, and use the library.
 //! Soundness finding 3.
 
-mod common;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
+use crate::deeds;
 use handfast::error::{ConnectError, Gone, Misuse, ReceiveError, SendError};
-use handfast::{Right, SendRight};
-use std::cell::Cell;
+use handfast::{Node, Right, SendRight};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,17 +12,8 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "holder" => holder(arguments[0]),
-        "guest" => guest(arguments[0], arguments[1], arguments[2]),
-        _ => unreachable!(),
-    });
-}
-
 /// Holds calls, and answers them all when it gets a message.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut held = Vec::new();
@@ -137,7 +126,7 @@ fn works(name: &str, holder: &SendRight) {
     common::say("works");
 }
 
-fn guest(what: &str, name: &str, holder: &str) {
+pub(crate) fn guest(what: &str, name: &str, holder: &str) {
     // Of the others each ends the process.
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -233,31 +222,14 @@ fn drops(holder: &'static SendRight) {
     assert!(done.load(Ordering::Relaxed), "it panicked on its way");
 }
 
-thread_local! {
-    static IS_USING: Cell<bool> = const { Cell::new(false) };
-}
-
 /// How often code of the application has used the library to its end.
 static USED: AtomicU32 = AtomicU32::new(0);
 
-/// Makes, uses and drops ports and rights, wherever the library has called; not within itself.
+/// Uses the library, wherever that has called.
 fn uses() {
-    if IS_USING.replace(true) {
-        return;
+    if deeds::uses(&Node::global().unwrap()) {
+        USED.fetch_add(1, Ordering::Relaxed);
     }
-    let port = handfast::anonymous().unwrap();
-    let right = port.mint(1).connect().unwrap();
-    let other = handfast::anonymous().unwrap();
-    let rights = vec![Right::from(other.mint(3)), right.clone().into()];
-    right.with(rights).send(b"by a guest").unwrap();
-    let mut received = port.try_receive().unwrap();
-    assert_eq!(received.bytes(), b"by a guest");
-    drop((received.take_rights(), other));
-    port.revoke(1);
-    drop(port);
-    drop(right);
-    USED.fetch_add(1, Ordering::Relaxed);
-    IS_USING.set(false);
 }
 
 /// A message that uses the right it is sent by, and the last of which panics.
