@@ -99,11 +99,12 @@ impl Group {
     ///
     /// # Errors
     /// The error of `mincore`.
-    pub fn resident_pages(&self) -> Result<usize, Errno> {
+    pub fn resident_pages(&self) -> Result<usize, handfast_sys::error::Errno> {
         let start = control_bytes(self.0.cpus);
         // SAFETY: inside the mapping.
         let first = unsafe { self.0.memory.base().add(start) };
-        private::resident_pages(first, self.0.memory.len_bytes() - start)
+        let pages = private::resident_pages(first, self.0.memory.len_bytes() - start)?;
+        Ok(pages)
     }
 }
 

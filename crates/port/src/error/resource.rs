@@ -1,6 +1,6 @@
 //! Errors of making descriptors and memory.
 
-use super::{Exhausted, Os};
+use super::{Errno, Exhausted, Os};
 
 /// The errors of making descriptors and memory, sorted.
 #[derive(Debug)]
@@ -16,13 +16,13 @@ pub enum Resource {
 impl Resource {
     /// Sorts the error of a system call.
     #[must_use]
-    pub fn of(call: &'static str, errno: handfast_sys::Errno) -> Self {
+    pub fn of(call: &'static str, errno: impl Into<Errno>) -> Self {
         use handfast_sys::Errno;
         let os = Os {
             call,
             errno: errno.into(),
         };
-        match errno {
+        match Errno::from_raw_os_error(os.errno.raw_os_error()) {
             Errno::MFILE => Self::Exhausted(Exhausted {
                 what: "descriptors of this process; raise RLIMIT_NOFILE",
                 limit: handfast_sys::process::descriptor_limit(),
