@@ -46,7 +46,7 @@ fn document(root: &Path) -> Result<Vec<(&'static str, PathBuf)>, String> {
         ])
         .args(CRATES.iter().flat_map(|name| ["-p", *name]))
         // The format is not stable; what is read of it is.
-        .env("RUSTC_BOOTSTRAP", "1")
+        .env("RUSTDOC", root.join("xtask/rustdoc"))
         .env("RUSTDOCFLAGS", "-Z unstable-options --output-format json");
     let status = command
         .status()
