@@ -96,8 +96,8 @@ pub use handfast_port::{
     Node, NodeBuilder, NotForwarded, NotReceived, NotSent, Notice, Options, OwnRight, Peer, PerCpu,
     Place, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned, Right,
     SendOnceRight, SendRight, Sending, Sent, Strategy, Target, Token, WaitSet, Worker, anonymous,
-    anonymous_with, bind, bind_with, connect, connect_timeout, connect_with, handoff, set_quotas,
-    set_quotas_by, wait_moved,
+    anonymous_with, bind, bind_with, connect, connect_deadline, connect_timeout, connect_with,
+    handoff, set_quotas, set_quotas_by, wait_moved,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

@@ -7,7 +7,7 @@ mod waiting;
 
 use common::{call, content};
 use handfast::error::{ReceiveError, SendError};
-use handfast::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, Options, Strategy};
+use handfast::{Batch, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, NotReceived, Options, Strategy};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -401,6 +401,52 @@ fn a_deadline_bounds_all_operations_that_share_it() {
         right.send_deadline(b"more", deadline),
         Err(SendError::TimedOut)
     );
+    assert!(
+        Instant::now() < later,
+        "nothing waited for the second deadline"
+    );
+}
+
+/// As the test above, for operations of many messages, of rights, of calls that are passed on, and of names.
+#[test]
+fn a_deadline_bounds_the_other_operations_as_well() {
+    let names = ["deadlines", "deadlines-full"].map(common::name);
+    let [port, _full] = names.each_ref().map(|name| handfast::bind(name).unwrap());
+    let later = Instant::now() + common::PATIENCE;
+    let [right, to_full] = names.map(|name| handfast::connect_deadline(&name, later).unwrap());
+    while to_full.try_send(b"fill").is_ok() {}
+    // Each waits until then, or has nothing left.
+    let deadline = Instant::now() + Duration::from_millis(20);
+    let mut batch = Batch::new();
+    let received = port.receive_many_deadline(&mut batch, deadline);
+    assert_eq!(received.unwrap_err(), ReceiveError::TimedOut);
+    assert!(deadline <= Instant::now());
+    let unsent = to_full
+        .send_many_deadline(&[b"more"], deadline)
+        .unwrap_err();
+    assert_eq!((unsent.sent, unsent.error), (0, SendError::TimedOut));
+
+    let call = right.try_call(b"called").unwrap();
+    let request = port.receive_deadline(later).unwrap();
+    assert!(!request.wait_cancelled_deadline(deadline));
+    let failed = request.forward_deadline(&to_full, b"passed", deadline);
+    let failed = failed.unwrap_err();
+    assert_eq!(failed.error, SendError::TimedOut);
+    let given = [port.mint(1).into()];
+    let received = port.reply_with_and_receive_deadline(failed.request, b"", given, deadline);
+    let Err(NotReceived::Receive(ReceiveError::TimedOut)) = received else {
+        panic!("{received:?}");
+    };
+    assert_eq!(call.wait_deadline(later).unwrap().take_rights().len(), 1);
+
+    let call = right.try_call(b"called").unwrap();
+    let (_, reply) = port.receive_deadline(later).unwrap().split();
+    let reply = reply.unwrap();
+    assert!(!reply.wait_cancelled_deadline(deadline));
+    // The caller gets it, and does not answer in turn.
+    let answered = reply.call_deadline(b"in turn", deadline).map(drop);
+    assert_eq!(answered, Err(SendError::TimedOut));
+    drop(call.wait_deadline(later).unwrap());
     assert!(
         Instant::now() < later,
         "nothing waited for the second deadline"

@@ -20,6 +20,7 @@ use handfast_ring::lane::Header;
 use handfast_sys::socket::Peer;
 use handfast_sys::{clock, cpu};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Instant;
 
 /// Most messages that a [`Batch`] holds: the capacity of a lane's ring.
 pub const BATCH_MESSAGES_MAX: usize = SLOTS as usize;
@@ -126,6 +127,18 @@ impl SendRight {
         timeout: Duration,
     ) -> Result<(), Unsent> {
         send_many_by(self, messages, Waiting::Until(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::send_many_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_many_deadline(
+        &self,
+        messages: &[impl AsRef<[u8]>],
+        deadline: Instant,
+    ) -> Result<(), Unsent> {
+        send_many_by(self, messages, Waiting::Until(clock::instant_ns(deadline)))
     }
 
     /// Like [`Self::send_many`], without waiting.
@@ -241,7 +254,7 @@ impl ReceiveRight {
     /// # Errors
     /// The errors of [`Self::receive`]; `batch` is empty then.
     pub fn receive_many(&self, batch: &mut Batch) -> Result<Option<Request>, ReceiveError> {
-        self.receive_many_by(batch, None)
+        receive_many_by(self, batch, None)
     }
 
     /// Like [`Self::receive_many`], waiting for at most `timeout`.
@@ -253,7 +266,19 @@ impl ReceiveRight {
         batch: &mut Batch,
         timeout: Duration,
     ) -> Result<Option<Request>, ReceiveError> {
-        self.receive_many_by(batch, Some(clock::deadline_ns(timeout)))
+        receive_many_by(self, batch, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::receive_many_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn receive_many_deadline(
+        &self,
+        batch: &mut Batch,
+        deadline: Instant,
+    ) -> Result<Option<Request>, ReceiveError> {
+        receive_many_by(self, batch, Some(clock::instant_ns(deadline)))
     }
 
     /// Like [`Self::receive_many`], without waiting.
@@ -264,20 +289,20 @@ impl ReceiveRight {
         batch.clear();
         self.try_receive_then(|poller, first| gather::gather(poller, first, batch))
     }
+}
 
-    fn receive_many_by(
-        &self,
-        batch: &mut Batch,
-        deadline_ns: Option<u64>,
-    ) -> Result<Option<Request>, ReceiveError> {
-        batch.clear();
-        self.check()?;
-        let port = self.port();
-        polling::wait(
-            &port.at,
-            polling::try_lock(&port.at),
-            deadline_ns,
-            |poller, first| gather::gather(poller, first, batch),
-        )
-    }
+fn receive_many_by(
+    right: &ReceiveRight,
+    batch: &mut Batch,
+    deadline_ns: Option<u64>,
+) -> Result<Option<Request>, ReceiveError> {
+    batch.clear();
+    right.check()?;
+    let port = right.port();
+    polling::wait(
+        &port.at,
+        polling::try_lock(&port.at),
+        deadline_ns,
+        |poller, first| gather::gather(poller, first, batch),
+    )
 }

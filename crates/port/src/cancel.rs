@@ -19,6 +19,7 @@ use handfast_sys::clock;
 use std::sync::Arc;
 use std::task::Wake;
 use std::thread::{self, Thread};
+use std::time::Instant;
 
 /// A future that is ready when the caller has given its call up: [`Request::cancelled`].
 ///
@@ -86,7 +87,13 @@ impl Request {
     /// ```
     #[must_use]
     pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
-        wait(self.cancelled(), timeout)
+        wait(self.cancelled(), clock::deadline_ns(timeout))
+    }
+
+    /// As [`Self::wait_cancelled_timeout`], until `deadline`.
+    #[must_use]
+    pub fn wait_cancelled_deadline(&self, deadline: Instant) -> bool {
+        wait(self.cancelled(), clock::instant_ns(deadline))
     }
 
     /// Calls through `right` on behalf of this request's caller, for at most as long as that caller waits.
@@ -123,13 +130,18 @@ impl ReplyRight {
     /// Like [`Request::wait_cancelled_timeout`].
     #[must_use]
     pub fn wait_cancelled_timeout(&self, timeout: Duration) -> bool {
-        wait(self.cancelled(), timeout)
+        wait(self.cancelled(), clock::deadline_ns(timeout))
+    }
+
+    /// As [`Request::wait_cancelled_deadline`].
+    #[must_use]
+    pub fn wait_cancelled_deadline(&self, deadline: Instant) -> bool {
+        wait(self.cancelled(), clock::instant_ns(deadline))
     }
 }
 
 /// As [`Request::wait_cancelled_timeout`].
-fn wait(cancelled: Cancelled<'_>, timeout: Duration) -> bool {
-    let deadline_ns = clock::deadline_ns(timeout);
+fn wait(cancelled: Cancelled<'_>, deadline_ns: u64) -> bool {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut cancelled = pin!(cancelled);
     loop {

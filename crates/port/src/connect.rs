@@ -19,6 +19,7 @@ use handshake::attempt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 mod handshake;
 
@@ -81,6 +82,11 @@ pub(crate) fn connect_behind(
     let to = (BEHIND_DESCRIPTOR, &*rendezvous::path_of_door(descriptor));
     let options = (Options::new(), None);
     connect_by(process, to, options, Limit::new(WELCOME_TIMEOUT)?)
+}
+
+/// How long it is until then.
+pub(crate) fn left_until(deadline: Instant) -> Duration {
+    Duration::from_nanos(clock::instant_ns(deadline).saturating_sub(clock::now_ns()))
 }
 
 /// How long a connection may take, and when that is over.

@@ -1,7 +1,7 @@
 //! The free functions, which use the global node ([`Node::global`](crate::Node::global)).
 
 use crate::binding;
-use crate::connect::{connect_at, connect_behind};
+use crate::connect::{connect_at, connect_behind, left_until};
 use crate::error::{BindError, ConnectError, NodeError};
 use crate::lifecycle;
 use crate::limits;
@@ -14,6 +14,7 @@ use core::time::Duration;
 use handfast_layout::name;
 use handfast_sys::OwnedFd;
 use handfast_sys::socket::Peer;
+use std::time::Instant;
 
 /// Makes a port without a name, with default options. See [`anonymous_with`].
 ///
@@ -93,6 +94,14 @@ pub fn connect_timeout(name: &str, timeout: Duration) -> Result<SendRight, Conne
         name,
         (Options::new(), Some(timeout)),
     )
+}
+
+/// As [`connect_timeout`], until `deadline`.
+///
+/// # Errors
+/// As there.
+pub fn connect_deadline(name: &str, deadline: Instant) -> Result<SendRight, ConnectError> {
+    connect_timeout(name, left_until(deadline))
 }
 
 /// Waits until the ports that this process has given away ([`Right::Receive`](crate::Right::Receive)) no longer need this process: all

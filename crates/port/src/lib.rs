@@ -119,8 +119,8 @@ pub use cancel::Cancelled;
 pub use error::resource::Resource;
 pub use future::Reply;
 pub use global::{
-    anonymous, anonymous_with, bind, bind_with, connect, connect_timeout, connect_with, set_quotas,
-    set_quotas_by, wait_moved,
+    anonymous, anonymous_with, bind, bind_with, connect, connect_deadline, connect_timeout,
+    connect_with, set_quotas, set_quotas_by, wait_moved,
 };
 #[doc(hidden)]
 pub use global::{behind_descriptor, connect_by_descriptor};

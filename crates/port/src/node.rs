@@ -17,6 +17,7 @@ use core::time::Duration;
 use handfast_sys::socket::Peer;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A node: ports, links, a control thread and a configuration of their own.
 ///
@@ -176,6 +177,18 @@ impl Node {
         timeout: Duration,
     ) -> Result<SendRight, ConnectError> {
         connect::connect_at(&self.process, name, (Options::new(), Some(timeout)))
+    }
+
+    /// As [`connect_deadline`](crate::connect_deadline), by this node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn connect_deadline(
+        &self,
+        name: &str,
+        deadline: Instant,
+    ) -> Result<SendRight, ConnectError> {
+        self.connect_timeout(name, connect::left_until(deadline))
     }
 
     /// Like [`WaitSet::with`], for ports of this node.

@@ -25,6 +25,7 @@ use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::{Kind, REPLIES};
 use handfast_layout::part::Part;
 use handfast_sys::{clock, deadline};
+use std::time::Instant;
 
 /// A request that was not forwarded, and why.
 #[derive(Debug)]
@@ -57,6 +58,14 @@ impl ReplyRight {
     /// [`SendError::TimedOut`] then; a later answer is dropped.
     pub fn call_timeout(self, bytes: &[u8], timeout: Duration) -> Result<Message, SendError> {
         self.call_by(bytes, Some(clock::deadline_ns(timeout)))
+    }
+
+    /// As [`Self::call_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn call_deadline(self, bytes: &[u8], deadline: Instant) -> Result<Message, SendError> {
+        self.call_by(bytes, Some(clock::instant_ns(deadline)))
     }
 
     fn call_by(self, bytes: &[u8], deadline_ns: Option<u64>) -> Result<Message, SendError> {
@@ -159,6 +168,20 @@ impl Request {
         timeout: Duration,
     ) -> Result<(), NotForwarded> {
         let until = Waiting::Until(clock::deadline_ns(timeout));
+        self.forward_by(to, bytes, Vec::new(), until)
+    }
+
+    /// As [`Self::forward_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn forward_deadline(
+        self,
+        to: &SendRight,
+        bytes: &[u8],
+        deadline: Instant,
+    ) -> Result<(), NotForwarded> {
+        let until = Waiting::Until(clock::instant_ns(deadline));
         self.forward_by(to, bytes, Vec::new(), until)
     }
 

@@ -51,7 +51,7 @@ impl ReceiveRight {
     /// [`ReceiveError::Misuse`] in a forked child. A client's death or fault is no error here:
     /// its messages end, others are not disturbed.
     pub fn receive(&self) -> Result<Request, ReceiveError> {
-        self.receive_by(None)
+        receive_by(self, None)
     }
 
     /// Like [`Self::receive`], for at most `timeout`.
@@ -59,7 +59,7 @@ impl ReceiveRight {
     /// # Errors
     /// [`ReceiveError::TimedOut`] then.
     pub fn receive_timeout(&self, timeout: Duration) -> Result<Request, ReceiveError> {
-        self.receive_by(Some(clock::deadline_ns(timeout)))
+        receive_by(self, Some(clock::deadline_ns(timeout)))
     }
 
     /// Like [`Self::receive_timeout`], until `deadline`.
@@ -67,7 +67,7 @@ impl ReceiveRight {
     /// # Errors
     /// The errors of [`Self::receive_timeout`].
     pub fn receive_deadline(&self, deadline: Instant) -> Result<Request, ReceiveError> {
-        self.receive_by(Some(clock::instant_ns(deadline)))
+        receive_by(self, Some(clock::instant_ns(deadline)))
     }
 
     /// Takes a message if one waits. Never blocks. Where the port has a [readiness descriptor](Self::readiness) this looks as often as
@@ -175,7 +175,7 @@ impl ReceiveRight {
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<Request, NotReceived> {
         reply_with(self, request, bytes, rights.into_iter().collect())?;
-        Ok(self.receive_by(None)?)
+        Ok(receive_by(self, None)?)
     }
 
     /// Like [`Self::reply_with_and_receive`], waiting for at most `timeout`.
@@ -191,7 +191,22 @@ impl ReceiveRight {
     ) -> Result<Request, NotReceived> {
         let deadline_ns = clock::deadline_ns(timeout);
         reply_with(self, request, bytes, rights.into_iter().collect())?;
-        Ok(self.receive_by(Some(deadline_ns))?)
+        Ok(receive_by(self, Some(deadline_ns))?)
+    }
+
+    /// As [`Self::reply_with_and_receive_timeout`], until `deadline`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reply_with_and_receive_deadline(
+        &self,
+        request: Request,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+        deadline: Instant,
+    ) -> Result<Request, NotReceived> {
+        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        Ok(receive_by(self, Some(clock::instant_ns(deadline)))?)
     }
 
     /// Passes a call on, as [`Request::forward_with`], and waits for the next message.
@@ -208,14 +223,14 @@ impl ReceiveRight {
     ) -> Result<Request, NotReceived> {
         let forwarded = request.forward_with(to, bytes, rights);
         forwarded.map_err(NotReceived::Forward)?;
-        Ok(self.receive_by(None)?)
+        Ok(receive_by(self, None)?)
     }
+}
 
-    fn receive_by(&self, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
-        self.check()?;
-        let guard = polling::try_lock(self.receiver());
-        polling::wait(self.receiver(), guard, deadline_ns, |_, request| request)
-    }
+fn receive_by(port: &ReceiveRight, deadline_ns: Option<u64>) -> Result<Request, ReceiveError> {
+    port.check()?;
+    let guard = polling::try_lock(port.receiver());
+    polling::wait(port.receiver(), guard, deadline_ns, |_, request| request)
 }
 
 /// See [`ReceiveRight::reply_and_receive`].
@@ -229,7 +244,7 @@ fn reply_and_receive(
     port.check()?;
     if bytes.len() > MESSAGE_BYTES_MAX {
         let _ = request.reply(bytes);
-        return port.receive_by(deadline_ns);
+        return receive_by(port, deadline_ns);
     }
     let mut guard = polling::try_lock(port.receiver());
     // The reply right is used in place and taken only then: moving it would cost more than using it.

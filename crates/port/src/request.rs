@@ -95,51 +95,34 @@ impl Request {
         }))
     }
 
-    #[inline(always)]
-    fn received(&self) -> &Received {
-        match &self.received {
-            Some(received) => received,
-            None => unreachable!("only drop and `answered` take it out"),
-        }
-    }
-
-    /// Whether it is one-way and without rights, and others may follow that came as it did.
-    pub(crate) fn is_plain(&self) -> bool {
-        let received = self.received();
-        !received.is_call
-            && received.notice.is_none()
-            && !received.message.has_rights()
-            && !received.seal.is_once()
-    }
-
     /// The requested notice, if this request is a notice and no message:
     /// [`ReceiveRight::notify_no_senders`](crate::ReceiveRight::notify_no_senders),
     /// [`SendRight::notify_death`](crate::SendRight::notify_death). A notice has no bytes and takes no reply.
     #[must_use]
     #[inline]
     pub fn notice(&self) -> Option<Notice> {
-        self.received().notice
+        received(self).notice
     }
 
     /// The [key](crate::MemberPort::key) of the port that the message came to, or that the notice is about, among the ports that
     /// [share](crate::ReceiveRight::member) the receiver. `None` for the receiver's own port.
     #[must_use]
     pub fn member(&self) -> Option<u32> {
-        self.received().seal.member()
+        received(self).seal.member()
     }
 
     /// The badge of the right that the message came through: as [minted](crate::ReceiveRight::mint), or zero when
     /// its sender connected by name.
     #[must_use]
     pub fn badge(&self) -> u64 {
-        self.received().seal.badge
+        received(self).seal.badge
     }
 
     /// Whether the message came through a [send-once right](crate::SendOnceRight). Its badge is then the one given to
     /// [`ReceiveRight::mint_once`](crate::ReceiveRight::mint_once).
     #[must_use]
     pub fn is_send_once(&self) -> bool {
-        let received = self.received();
+        let received = received(self);
         received.seal.is_once() && received.notice.is_none()
     }
 
@@ -147,11 +130,11 @@ impl Request {
     /// [taken away](crate::SendRight::attenuate); all, when the sender connected by name.
     #[must_use]
     pub fn permissions(&self) -> u16 {
-        self.received().seal.permissions
+        received(self).seal.permissions
     }
 
     pub(crate) fn seal(&self) -> Seal {
-        self.received().seal
+        received(self).seal
     }
 
     /// See [`Message::hold_descriptors`].
@@ -190,7 +173,7 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        self.received().message.bytes()
+        received(self).message.bytes()
     }
 
     /// Takes the message out, so that it can be worked on, and even be the reply, without a copy: `let mut
@@ -209,7 +192,7 @@ impl Request {
     #[must_use]
     #[inline]
     pub fn is_call(&self) -> bool {
-        self.received().is_call
+        received(self).is_call
     }
 
     /// The longest reply that may be given, in bytes: 64 MiB to a process of the same user, 64 KiB to another user's, 0 for a message that
@@ -242,7 +225,7 @@ impl Request {
     /// The process and user that sent the message, as the kernel vouched when the link was made.
     #[must_use]
     pub fn peer(&self) -> Peer {
-        let received = self.received();
+        let received = received(self);
         let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.peer, |reply| reply.link.peer)
     }
@@ -252,7 +235,7 @@ impl Request {
     /// process that passed it on.
     #[must_use]
     pub fn holder(&self) -> Holder {
-        let received = self.received();
+        let received = received(self);
         let reply = received.reply.as_ref().filter(|reply| !reply.is_passed());
         reply.map_or(received.holder, |reply| Holder::of(&reply.link))
     }
@@ -275,7 +258,7 @@ impl Request {
     /// The reply right, while it is unused.
     #[inline(always)]
     pub(crate) fn reply_right(&self) -> Option<&ReplySlot> {
-        self.received().reply()
+        received(self).reply()
     }
 
     /// The rest of the request once its reply right has been used.
@@ -285,6 +268,23 @@ impl Request {
         received.is_call = false;
         Some(received)
     }
+}
+
+#[inline(always)]
+fn received(request: &Request) -> &Received {
+    match &request.received {
+        Some(received) => received,
+        None => unreachable!("only drop and `answered` take it out"),
+    }
+}
+
+/// Whether it is one-way and without rights, and others may follow that came as it did.
+pub(crate) fn is_plain(request: &Request) -> bool {
+    let received = received(request);
+    !received.is_call
+        && received.notice.is_none()
+        && !received.message.has_rights()
+        && !received.seal.is_once()
 }
 
 /// A request that carries a notice instead of a message: of the receiver's own port, or of one that shares the receiver.
@@ -341,7 +341,7 @@ impl Drop for Request {
 impl core::fmt::Debug for Request {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Request")
-            .field("message", &self.received().message)
+            .field("message", &received(self).message)
             .field("is_call", &self.is_call())
             .field("badge", &self.badge())
             .field("permissions", &self.permissions())

@@ -2,7 +2,7 @@
 
 use super::{Poller, lane};
 use crate::message::Message;
-use crate::request::Request;
+use crate::request::{Request, is_plain};
 use crate::seal::Seal;
 use handfast_layout::link::Kind;
 use handfast_ring::lane::Unusual;
@@ -28,7 +28,7 @@ pub(crate) fn gather(
     first: Request,
     batch: &mut impl Gathers,
 ) -> Option<Request> {
-    if !first.is_plain() {
+    if !is_plain(&first) {
         return Some(first);
     }
     let (peer, seal) = (first.peer(), first.seal());
