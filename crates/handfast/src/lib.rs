@@ -97,7 +97,7 @@ pub use handfast_port::{
     Place, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned, Right,
     SendOnceRight, SendRight, Sending, Sent, Strategy, Target, Token, WaitSet, Worker, anonymous,
     anonymous_with, bind, bind_with, connect, connect_deadline, connect_timeout, connect_with,
-    handoff, set_quotas, set_quotas_by, wait_moved,
+    handoff, set_quotas, set_quotas_by, wait_moved_timeout,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

@@ -366,7 +366,7 @@ fn a_childs_use_of_its_parents_node_is_refused_without_a_lock() {
     let child = fork(|| {
         let forked = Misuse::Forked;
         assert_eq!(node.set_quotas(handfast::Quotas::new()), Err(forked));
-        assert!(!node.wait_moved(common::PATIENCE));
+        assert!(!node.wait_moved_timeout(common::PATIENCE));
         let set = node.wait_set(handfast::Options::new());
         assert_eq!(set.err(), Some(handfast::error::SetError::Misuse(forked)));
         let connected = minted.connect().unwrap_err();

@@ -205,7 +205,7 @@ fn a_port_moves_from_node_to_node_and_its_senders_follow() {
     to_new.with([port.into()]).call(b"take it").unwrap();
     assert_eq!(call(&right, "followed"), "FOLLOWED 0");
     drop(to_new);
-    assert!(old.wait_moved(PATIENCE));
+    assert!(old.wait_moved_timeout(PATIENCE));
     old.shutdown();
     assert_eq!(call(&right, "alone"), "ALONE 0");
     new.shutdown();
@@ -227,7 +227,7 @@ fn a_name_that_was_taken_up_is_free_after_a_shutdown() {
     };
     port.take_up_name().unwrap();
     drop(to_new);
-    assert!(old.wait_moved(PATIENCE));
+    assert!(old.wait_moved_timeout(PATIENCE));
     let right = third.connect(&name).unwrap();
     right.send(b"up").unwrap();
     assert_eq!(port.receive().unwrap().bytes(), b"up");
@@ -254,11 +254,11 @@ fn a_port_under_way_at_the_shutdown_has_not_moved() {
     let minted = port.mint(1);
     to_new.with([port.into()]).send(b"never received").unwrap();
     let waiting = old.clone();
-    let waiter = std::thread::spawn(move || waiting.wait_moved(PATIENCE));
-    assert!(!old.wait_moved(std::time::Duration::from_millis(1)));
+    let waiter = std::thread::spawn(move || waiting.wait_moved_timeout(PATIENCE));
+    assert!(!old.wait_moved_timeout(std::time::Duration::from_millis(1)));
     old.shutdown();
     assert!(!waiter.join().unwrap());
-    assert!(!old.wait_moved(PATIENCE));
+    assert!(!old.wait_moved_timeout(PATIENCE));
     let connected = minted.connect().unwrap_err();
     assert!(
         matches!(

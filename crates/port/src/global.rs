@@ -111,7 +111,7 @@ pub fn connect_deadline(name: &str, deadline: Instant) -> Result<SendRight, Conn
 /// The messages of senders that cannot have a link with the new home go through this process for as long as those senders
 /// have their rights. Blocks in the kernel.
 #[must_use]
-pub fn wait_moved(timeout: Duration) -> bool {
+pub fn wait_moved_timeout(timeout: Duration) -> bool {
     lifecycle::current().map_or(true, |process| moving::wait_moved_at(&process, timeout))
 }
 

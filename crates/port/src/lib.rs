@@ -120,7 +120,7 @@ pub use error::resource::Resource;
 pub use future::Reply;
 pub use global::{
     anonymous, anonymous_with, bind, bind_with, connect, connect_deadline, connect_timeout,
-    connect_with, set_quotas, set_quotas_by, wait_moved,
+    connect_with, set_quotas, set_quotas_by, wait_moved_timeout,
 };
 #[doc(hidden)]
 pub use global::{behind_descriptor, connect_by_descriptor};

@@ -218,10 +218,10 @@ impl Node {
         limits::set_at(&self.process, of_peer(quotas_of))
     }
 
-    /// Like [`wait_moved`](crate::wait_moved), for ports of this node. `false` in a forked child, and once the node was shut
+    /// Like [`wait_moved_timeout`](crate::wait_moved_timeout), for ports of this node. `false` in a forked child, and once the node was shut
     /// down while a port needed it.
     #[must_use]
-    pub fn wait_moved(&self, timeout: Duration) -> bool {
+    pub fn wait_moved_timeout(&self, timeout: Duration) -> bool {
         moving::wait_moved_at(&self.process, timeout)
     }
 

@@ -47,7 +47,7 @@ pub enum Right {
     /// ([`ReceiveRight::set_options`]).
     ///
     /// Senders may notice that messages take longer, while the port is under way and until they have a direct way to its new
-    /// process. Each sender gets a direct way by itself, if the two can have a link ([`wait_moved`](crate::wait_moved)). The port is
+    /// process. Each sender gets a direct way by itself, if the two can have a link ([`wait_moved_timeout`](crate::wait_moved_timeout)). The port is
     /// dropped when the right is not taken up, or either process dies before it has arrived. When this process ends, senders
     /// that still go through it lose the port.
     ///

@@ -252,7 +252,7 @@ impl Caller<'_> {
                 self.at_home(key, &port)?;
                 drop(port);
                 // Not all senders have left the home it had before; the next port would be one more.
-                let left = || handfast::wait_moved(self.limit);
+                let left = || handfast::wait_moved_timeout(self.limit);
                 match self.slowest.step("the old home's being left", left) {
                     true => Ok(()),
                     false => Err(Failure::Unmade("a port that moved is not left".to_owned())),

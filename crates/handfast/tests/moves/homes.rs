@@ -102,7 +102,7 @@ pub(crate) fn home(name: &str) {
             // Sleep: stands for work.
             ("busy", ms) => std::thread::sleep(Duration::from_millis(ms.parse().unwrap())),
             ("rest", _) => {
-                let rests = handfast::wait_moved(Duration::from_millis(1));
+                let rests = handfast::wait_moved_timeout(Duration::from_millis(1));
                 request.reply(rests.to_string().as_bytes()).unwrap();
             }
             _ => unreachable!("{text}"),

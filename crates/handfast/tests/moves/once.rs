@@ -239,7 +239,7 @@ fn a_port_moves_to_the_process_that_holds_the_only_send_right() {
     assert!(within_patience(
         || port.peer().pid == homes.children[0].pid()
     ));
-    assert!(within_patience(|| handfast::wait_moved(
+    assert!(within_patience(|| handfast::wait_moved_timeout(
         Duration::from_millis(1)
     )));
     assert_eq!(call(&port, 1, 2).1, homes.pid(0));

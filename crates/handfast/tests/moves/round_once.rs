@@ -59,7 +59,7 @@ fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) 
         for right in kept.drain(..some) {
             right.send(b"").unwrap();
         }
-        let _ = home.node.wait_moved(Duration::from_millis(5));
+        let _ = home.node.wait_moved_timeout(Duration::from_millis(5));
     }
 }
 
@@ -117,6 +117,6 @@ fn a_port_that_goes_round_with_unused_send_once_rights_loses_none() {
     for home in &homes {
         assert!(within_patience(|| home
             .node
-            .wait_moved(Duration::from_millis(10))));
+            .wait_moved_timeout(Duration::from_millis(10))));
     }
 }

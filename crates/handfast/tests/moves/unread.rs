@@ -45,7 +45,7 @@ fn moves(name: &str, meanwhile: impl FnOnce(&handfast::SendRight, &ReceiveRight)
     }
     drop(right);
     child.expect("5 messages, and no senders");
-    assert!(handfast::wait_moved(PATIENCE));
+    assert!(handfast::wait_moved_timeout(PATIENCE));
     assert!(other.try_receive().is_ok(), "it was there all the time");
     child.tell("");
     child.finish();

@@ -55,7 +55,7 @@ fn a_port_goes_to_another_thread_with_its_name_and_what_waits_in_it() {
     to_port.send(b"last").unwrap();
     assert_eq!(port.receive().unwrap().bytes(), b"last");
     // A port that stays in its process keeps nobody waiting who asks about those that have left.
-    assert!(handfast::wait_moved(std::time::Duration::ZERO));
+    assert!(handfast::wait_moved_timeout(std::time::Duration::ZERO));
 }
 
 #[test]

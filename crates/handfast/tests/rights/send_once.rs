@@ -323,7 +323,7 @@ fn it_follows_a_port_that_moves() {
     keepers[0].child.kill();
     keepers[2].child.expect("unused 5");
     assert!(
-        handfast::wait_moved(Duration::from_secs(30)),
+        handfast::wait_moved_timeout(Duration::from_secs(30)),
         "its trail stays"
     );
 }
@@ -350,7 +350,7 @@ fn it_follows_a_port_that_moves_on_at_once() {
     keepers[0].told("drop");
     keepers[2].child.expect("unused 3");
     assert!(
-        handfast::wait_moved(Duration::from_secs(30)),
+        handfast::wait_moved_timeout(Duration::from_secs(30)),
         "its trail stays"
     );
 }
@@ -381,7 +381,7 @@ fn many_follow_a_port_to_a_home_that_does_not_look() {
     expected.sort();
     assert_eq!(lines, expected);
     assert!(
-        handfast::wait_moved(Duration::from_secs(30)),
+        handfast::wait_moved_timeout(Duration::from_secs(30)),
         "its trail stays"
     );
 }

@@ -177,7 +177,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         // A right is given back once everything has been taken that was sent with it, also what the port still has.
         let is_over = || {
             let _ = port.try_receive();
-            handfast::wait_moved(Duration::from_millis(10))
+            handfast::wait_moved_timeout(Duration::from_millis(10))
         };
         assert!(common::within_patience(is_over));
     }),
@@ -187,7 +187,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         ask(&stage.first, "keep", [port.into()]);
         ask(&stage.first, "drop", []);
         ask(&stage.second, "drop", []);
-        assert!(handfast::wait_moved(PATIENCE));
+        assert!(handfast::wait_moved_timeout(PATIENCE));
     }),
     ("revoked rights", |stage, number| {
         let port = &stage.port;

@@ -152,7 +152,7 @@ pub enum RightError {
     },
     /// Unused send-once rights to the port would go along, and so many ports that have moved from here wait for such rights still.
     #[error(
-        "{limit} ports that moved from this process have unused send-once rights, the limit; wait for some with wait_moved, or receive the messages of this port's send-once rights first"
+        "{limit} ports that moved from this process have unused send-once rights, the limit; wait for some with wait_moved_timeout, or receive the messages of this port's send-once rights first"
     )]
     SendOnceTrails {
         /// How many may wait.
