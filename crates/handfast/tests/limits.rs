@@ -121,7 +121,8 @@ fn client_without_descriptors(name: &str) {
         match outcome {
             Err(ConnectError::Exhausted(exhausted)) => {
                 assert_eq!(exhausted.limit, 64, "{exhausted}");
-                assert!(exhausted.what.contains("RLIMIT_NOFILE"), "{exhausted}");
+                let advice = exhausted.advice.unwrap_or_default();
+                assert!(advice.contains("RLIMIT_NOFILE"), "{exhausted}");
             }
             Ok(right) => {
                 assert!(spare >= 1, "a link without a descriptor");

@@ -4,16 +4,24 @@
 pub const NAME_BYTES_MAX: usize = 64;
 
 /// Why a name was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadName {
     /// The name is empty.
+    #[error("the port name is empty; give it 1 to {NAME_BYTES_MAX} characters")]
     Empty,
     /// The name is longer than [`NAME_BYTES_MAX`].
+    #[error(
+        "the port name is {len_bytes} bytes long and the limit is {NAME_BYTES_MAX}; shorten it"
+    )]
     TooLong {
         /// Length of the refused name.
         len_bytes: usize,
     },
     /// A character other than an ASCII letter, digit, `.`, `_` or `-`.
+    #[error(
+        "the port name has the character {character:?} at position {at}; use ASCII letters, digits, \
+         '.', '_' and '-'"
+    )]
     Character {
         /// Where in the name.
         at: usize,
@@ -21,29 +29,8 @@ pub enum BadName {
         character: char,
     },
     /// The first character is a dot (or a dash, which commands take for an option).
+    #[error("the port name starts with '.' or '-'; start it with a letter or digit")]
     FirstCharacter,
-}
-
-impl core::error::Error for BadName {}
-
-impl core::fmt::Display for BadName {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the port name is empty; give it 1 to 64 characters"),
-            Self::TooLong { len_bytes } => write!(
-                f,
-                "the port name is {len_bytes} bytes long and the limit is {NAME_BYTES_MAX}; shorten it"
-            ),
-            Self::Character { at, character } => write!(
-                f,
-                "the port name has the character {character:?} at position {at}; use ASCII letters, \
-                 digits, '.', '_' and '-'"
-            ),
-            Self::FirstCharacter => {
-                f.write_str("the port name starts with '.' or '-'; start it with a letter or digit")
-            }
-        }
-    }
 }
 
 /// Checks a port name.

@@ -92,6 +92,7 @@ fn take_bytes(
         // Its sender may see another user here than this process does: it is no fault.
         (Ok(_), _) if len_bytes > long::longest(link) => message.lose(Exhausted {
             what: "bytes of a message from a process of another user",
+            advice: None,
             limit: MESSAGE_BYTES_MAX as u64,
         }),
         (Ok(loan), _) => message.fill(len_bytes, |bytes| loan.copy_left(bytes).is_ok()),

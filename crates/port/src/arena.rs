@@ -107,7 +107,8 @@ impl Arena {
         }
         let limit = BLOCKS_MAX.into();
         let too_many = MemoryError::Exhausted(Exhausted {
-            what: "blocks of an arena; ask for fewer or shorter ones",
+            what: "blocks of an arena",
+            advice: Some("ask for fewer or shorter ones"),
             limit,
         });
         let blocks = u32::try_from(blocks).map_err(|_| too_many)?;
@@ -118,7 +119,8 @@ impl Arena {
         let block_bytes = block_bytes.checked_next_multiple_of(LINE);
         let geometry = block_bytes.and_then(|len_bytes| Geometry::new(blocks, len_bytes as u64));
         let geometry = geometry.ok_or(MemoryError::Exhausted(Exhausted {
-            what: "bytes of an arena; ask for fewer or shorter blocks",
+            what: "bytes of an arena",
+            advice: Some("ask for fewer or shorter blocks"),
             limit: ARENA_BYTES_MAX,
         }))?;
         let each = (blocks, geometry.block_bytes());

@@ -93,7 +93,8 @@ pub(crate) fn arrive(
     let charge = is_foreign.then(|| process.users.charge(user, Quota::Ports, 1));
     let charge = charge.transpose().map_err(|refused| {
         Resource::Exhausted(Exhausted {
-            what: "ports that processes of one other user may have sent here; drop some",
+            what: "ports that processes of one other user may have sent here",
+            advice: Some("drop some"),
             limit: refused.limit(),
         })
     })?;

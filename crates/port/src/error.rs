@@ -11,7 +11,6 @@ pub(crate) mod resource;
 mod right;
 
 pub use connect::{BindError, ConnectError, Found};
-use core::fmt;
 pub use domain::DomainError;
 use handfast_ring::Fault;
 pub use handfast_ring::Rule;
@@ -61,28 +60,26 @@ impl From<Fault> for PeerFault {
 }
 
 /// A limit was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("out of {what}{}{}", limited(*.limit), advised(*.advice))]
 pub struct Exhausted {
-    /// The exhausted resource; behind a semicolon, the remedy.
+    /// The exhausted resource.
     pub what: &'static str,
     /// The limit; zero if unknown.
     pub limit: u64,
+    /// How to do with less, or get more.
+    pub advice: Option<&'static str>,
 }
 
-impl std::error::Error for Exhausted {}
-
-impl fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, advice) = match self.what.split_once("; ") {
-            Some((what, advice)) => (what, Some(advice)),
-            None => (self.what, None),
-        };
-        write!(f, "out of {what}")?;
-        if self.limit > 0 {
-            write!(f, " (limit {})", self.limit)?;
-        }
-        advice.map_or(Ok(()), |advice| write!(f, "; {advice}"))
+fn limited(limit: u64) -> String {
+    match limit {
+        0 => String::new(),
+        limit => format!(" (limit {limit})"),
     }
+}
+
+fn advised(advice: Option<&str>) -> String {
+    advice.map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
 /// A system call failed for a reason without a variant of its own.

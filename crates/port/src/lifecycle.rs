@@ -108,7 +108,8 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     }
     let keeper = keeper::start(node.clone()).map_err(|_| {
         Resource::Exhausted(Exhausted {
-            what: "threads; raise RLIMIT_NPROC or the control group's limit",
+            what: "threads",
+            advice: Some("raise RLIMIT_NPROC or the control group's limit"),
             limit: 0,
         })
     })?;

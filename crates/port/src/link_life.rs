@@ -62,7 +62,8 @@ pub(crate) fn add_link_granting(
     let entered = match promised {
         None | Some(Ok(IS_HANDLE)) => enter(process, &link),
         Some(_) => Err(Resource::Exhausted(Exhausted {
-            what: "rights of a peer; have the peer drop some, or raise the quota (set_quotas)",
+            what: "rights of a peer",
+            advice: Some("have the peer drop some, or raise the quota (set_quotas)"),
             limit: link.quotas.rights().into(),
         })),
     };

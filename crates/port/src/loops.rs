@@ -209,7 +209,8 @@ pub(crate) fn right_to_own(
 
 fn no_more_rights(link: &Link) -> ConnectError {
     ConnectError::Exhausted(Exhausted {
-        what: "rights of a process to its own ports; drop some, or raise the quota (set_quotas)",
+        what: "rights of a process to its own ports",
+        advice: Some("drop some, or raise the quota (set_quotas)"),
         limit: link.quotas.rights().into(),
     })
 }

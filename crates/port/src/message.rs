@@ -214,7 +214,8 @@ impl Message {
     /// there is no memory.
     pub(crate) fn fill(&mut self, len_bytes: usize, fill: impl FnOnce(&mut [u8]) -> bool) {
         const NO_MEMORY: Exhausted = Exhausted {
-            what: "memory for the bytes of a long message; raise RLIMIT_AS or the memory limit of this process",
+            what: "memory for the bytes of a long message",
+            advice: Some("raise RLIMIT_AS or the memory limit of this process"),
             limit: 0,
         };
         let filled = buffer(len_bytes).and_then(|mut bytes| fill(&mut bytes).then_some(bytes));

@@ -28,7 +28,8 @@ use handfast_sys::{clock, deadline};
 use std::time::Instant;
 
 /// A request that was not forwarded, and why.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct NotForwarded {
     /// Why.
     pub error: SendError,
@@ -82,7 +83,8 @@ impl ReplyRight {
             return Err(end);
         }
         let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {
-            what: "return slots of the link; take the answers that have come",
+            what: "return slots of the link",
+            advice: Some("take the answers that have come"),
             limit: REPLIES.into(),
         }))?;
         let part = Part::Reply {
@@ -254,11 +256,3 @@ impl Request {
         }
     }
 }
-
-impl core::fmt::Display for NotForwarded {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for NotForwarded {}

@@ -80,7 +80,8 @@ pub struct Place {
 }
 
 const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
-    what: "ports of this process (serving on every CPU takes one more for each); drop some",
+    what: "ports of this process (serving on every CPU takes one more for each)",
+    advice: Some("drop some"),
     limit: RECEIVERS as u64,
 };
 

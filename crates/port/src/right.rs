@@ -69,7 +69,8 @@ pub enum Right {
 }
 
 /// The rights that could not be sent, and why.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct Returned<E> {
     /// Why.
     pub error: E,
@@ -208,11 +209,3 @@ impl From<RightError> for ReplyError {
         }
     }
 }
-
-impl<E: core::fmt::Display> core::fmt::Display for Returned<E> {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl<E: std::error::Error> std::error::Error for Returned<E> {}

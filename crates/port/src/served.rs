@@ -81,7 +81,8 @@ impl Served {
         thread
             .spawn(move || work(&receive, &local))
             .map_err(|_| Exhausted {
-                what: "threads; raise RLIMIT_NPROC or the control group's limit",
+                what: "threads",
+                advice: Some("raise RLIMIT_NPROC or the control group's limit"),
                 limit: 0,
             })
             .map_err(BindError::Exhausted)?;

@@ -70,21 +70,12 @@ impl Strategy {
 }
 
 /// A strategy name that does not exist.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no strategy is called {0:?}; there are adaptive, spin, sched, block, notify, spin-sched[:US], \
+     spin-block[:US], spin-notify[:US], bss, bsw, bswy, bsls[:MAX_SPIN]"
+)]
 pub struct UnknownStrategy(pub String);
-
-impl core::fmt::Display for UnknownStrategy {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(
-            f,
-            "no strategy is called {:?}; there are adaptive, spin, sched, block, notify, \
-             spin-sched[:US], spin-block[:US], spin-notify[:US], bss, bsw, bswy, bsls[:MAX_SPIN]",
-            self.0
-        )
-    }
-}
-
-impl std::error::Error for UnknownStrategy {}
 
 impl core::str::FromStr for Strategy {
     type Err = UnknownStrategy;

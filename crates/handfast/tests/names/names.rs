@@ -230,15 +230,20 @@ fn a_variable_that_is_empty_counts_as_not_set() {
 
 #[test]
 fn an_error_without_a_number_shows_none() {
-    let exhausted = |limit| {
-        let what = "memory";
-        handfast::error::Exhausted { what, limit }.to_string()
+    let exhausted = |limit, advice| {
+        let what = "rights";
+        let exhausted = handfast::error::Exhausted {
+            what,
+            limit,
+            advice,
+        };
+        exhausted.to_string()
     };
-    assert_eq!(exhausted(0), "out of memory");
-    assert_eq!(exhausted(7), "out of memory (limit 7)");
-    let what = "rights; drop some";
-    let advised = handfast::error::Exhausted { what, limit: 7 };
-    assert_eq!(advised.to_string(), "out of rights (limit 7); drop some");
+    assert_eq!(exhausted(0, None), "out of rights");
+    assert_eq!(exhausted(7, None), "out of rights (limit 7)");
+    let advice = Some("drop some");
+    assert_eq!(exhausted(0, advice), "out of rights; drop some");
+    assert_eq!(exhausted(7, advice), "out of rights (limit 7); drop some");
     let taken = |pid| {
         let name = "name".to_owned();
         BindError::NameTaken { name, pid }.to_string()

@@ -162,7 +162,8 @@ fn seal_region(
     // goes on.
     let own = region_fd.charged_beside(own).ok_or_else(|| {
         Resource::Exhausted(Exhausted {
-            what: "descriptors in handshakes with servers of one user; connect again later",
+            what: "descriptors in handshakes with servers of one user",
+            advice: Some("connect again later"),
             limit: region_fd.users().limit(Quota::Descriptors),
         })
     })?;
@@ -280,8 +281,10 @@ fn read((name, path): (&str, &Path), bytes: &[u8]) -> Result<Welcome, ConnectErr
             path: path.to_owned(),
         }),
         Status::Exhausted => Err(ConnectError::Exhausted(Exhausted {
-            what: "descriptors, memory, links or rights of the server; drop rights to it, end some of its \
-                   clients, or raise its RLIMIT_NOFILE or quotas",
+            what: "descriptors, memory, links or rights of the server",
+            advice: Some(
+                "drop rights to it, end some of its clients, or raise its RLIMIT_NOFILE or quotas",
+            ),
             limit: welcome.limit.into(),
         })),
         Status::Malformed => Err(failed(

@@ -24,15 +24,18 @@ impl Resource {
         };
         match Errno::from_raw_os_error(os.errno.raw_os_error()) {
             Errno::MFILE => Self::Exhausted(Exhausted {
-                what: "descriptors of this process; raise RLIMIT_NOFILE",
+                what: "descriptors of this process",
+                advice: Some("raise RLIMIT_NOFILE"),
                 limit: handfast_sys::process::descriptor_limit(),
             }),
             Errno::NFILE => Self::Exhausted(Exhausted {
-                what: "descriptors of the system; raise fs.file-max",
+                what: "descriptors of the system",
+                advice: Some("raise fs.file-max"),
                 limit: 0,
             }),
             Errno::NOSPC if call == "epoll_ctl" => Self::Exhausted(Exhausted {
-                what: "descriptors that a user may wait for; raise fs.epoll.max_user_watches",
+                what: "descriptors that a user may wait for",
+                advice: Some("raise fs.epoll.max_user_watches"),
                 limit: 0,
             }),
             Errno::NOMEM | Errno::NOSPC => Self::Exhausted(MEMORY),
@@ -48,7 +51,8 @@ impl From<Resource> for Exhausted {
         match resource {
             Resource::Exhausted(exhausted) => exhausted,
             Resource::NoMemoryFiles(_) => Self {
-                what: "memory files, which this sandbox forbids; allow memfd_create in its filter",
+                what: "memory files, which this sandbox forbids",
+                advice: Some("allow memfd_create in its filter"),
                 limit: 0,
             },
             Resource::Os(_) => MEMORY,
@@ -57,6 +61,7 @@ impl From<Resource> for Exhausted {
 }
 
 const MEMORY: Exhausted = Exhausted {
-    what: "memory; ask for less, or raise the control group's limit, RLIMIT_AS or vm.max_map_count",
+    what: "memory",
+    advice: Some("ask for less, or raise the control group's limit, RLIMIT_AS or vm.max_map_count"),
     limit: 0,
 };

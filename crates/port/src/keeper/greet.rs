@@ -225,7 +225,8 @@ impl Keeper {
             let charged = self.process.users.charge(peer.uid, quota, amount);
             charged.map_err(|refused| {
                 Resource::Exhausted(Exhausted {
-                    what: "links and descriptors that peers of one user may hold; end some of those processes",
+                    what: "links and descriptors that peers of one user may hold",
+                    advice: Some("end some of those processes"),
                     limit: refused.limit(),
                 })
             })

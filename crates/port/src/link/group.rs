@@ -110,7 +110,8 @@ impl Group {
         if index >= bell::LINKS as usize {
             let limit = bell::LINKS.into();
             return Err(Resource::Exhausted(Exhausted {
-                what: "links to peers of one user; end some of those processes",
+                what: "links to peers of one user",
+                advice: Some("end some of those processes"),
                 limit,
             }));
         }

@@ -147,7 +147,8 @@ fn bind_port(
     if receiver >= bell::RECEIVERS as usize {
         let limit = bell::RECEIVERS.into();
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports of this process; drop some, or serve several objects by one port and badges",
+            what: "ports of this process",
+            advice: Some("drop some, or serve several objects by one port and badges"),
             limit,
         }));
     }
@@ -183,13 +184,15 @@ pub(crate) fn add_member(port: &Port, once: Option<Once>) -> Result<Arc<Port>, R
     // Under the lock: those that are there are taken out after this is set. Relaxed: ordered by the lock.
     if port.is_closing.load(Ordering::Relaxed) {
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports at the receiver of a port that is being dropped; use another receiver",
+            what: "ports at the receiver of a port that is being dropped",
+            advice: Some("use another receiver"),
             limit: 0,
         }));
     }
     if members.count >= MEMBERS_MAX {
         return Err(Resource::Exhausted(Exhausted {
-            what: "ports that share receivers and unused send-once rights; drop some",
+            what: "ports that share receivers and unused send-once rights",
+            advice: Some("drop some"),
             limit: MEMBERS_MAX as u64,
         }));
     }

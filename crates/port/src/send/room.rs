@@ -41,8 +41,10 @@ impl<'a> LaneWait<'a> {
         if !is_patient && !link.map.may_come() {
             let limit = LANES.into();
             return Err(SendError::Exhausted(Exhausted {
-                what: "lanes to that process, all of which hold messages that it does not take or calls that it \
-                       does not answer; send to fewer of its ports at once, or see why it does not receive there",
+                what: "lanes to that process, all of which hold messages that it does not take or calls that it does not answer",
+                advice: Some(
+                    "send to fewer of its ports at once, or see why it does not receive there",
+                ),
                 limit,
             }));
         }

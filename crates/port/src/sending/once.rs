@@ -6,7 +6,8 @@ use crate::send::SendRight;
 use crate::send_once::{SendOnceRight, Way};
 
 /// A message that was not sent by a [`SendOnceRight`], and the unused right.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
 pub struct NotSent {
     /// Why.
     pub error: SendError,
@@ -69,11 +70,3 @@ impl SendOnceRight {
         })
     }
 }
-
-impl core::fmt::Display for NotSent {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl std::error::Error for NotSent {}
