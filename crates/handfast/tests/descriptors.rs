@@ -4,7 +4,7 @@ mod common;
 
 use common::{at_rest, descriptors, pipe, settles_at};
 use handfast::error::{RightError, SendError};
-use handfast::{Right, SendRight};
+use handfast::{Right, SendRight, TryWait};
 use handfast_testing::forge::Packet;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -224,8 +224,8 @@ fn a_receiver_without_room_is_told_so_and_serves_on() {
     let old = full();
     let outcome = loop {
         call = match call.try_wait() {
-            Ok(outcome) => break outcome,
-            Err(call) => call,
+            TryWait::Ready(outcome) => break outcome,
+            TryWait::Pending(call) => call,
         };
     };
     restore(old);

@@ -269,13 +269,13 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
     drop(calls.pop());
     // Their slots are not used again before their replies have come.
     assert_eq!(right.try_call(b"x").err(), Some(SendError::Full));
-    let first = calls.remove(0).try_wait().unwrap_err();
+    let first = calls.remove(0).try_wait().pending().unwrap();
     for _ in 0..calls.len() + 3 {
         let request = port.receive_timeout(common::PATIENCE).unwrap();
         let answer = [request.bytes()[0] + 1];
         request.reply(&answer).unwrap();
     }
-    assert_eq!(**first.try_wait().unwrap().as_ref().unwrap(), [1]);
+    assert_eq!(*first.try_wait().ready().unwrap().unwrap(), [1]);
     for (number, call) in calls.into_iter().enumerate() {
         assert_eq!(*call.wait().unwrap(), [number as u8 + 2]);
     }

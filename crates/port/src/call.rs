@@ -23,9 +23,11 @@ pub(crate) use sleep::until;
 pub(crate) use state::CallState;
 use std::sync::Arc;
 use std::time::Instant;
+pub use try_wait::TryWait;
 
 mod sleep;
 mod state;
+mod try_wait;
 
 /// A call in flight: [`SendRight::try_call`]. Its reply is taken with [`Call::wait`] and its forms; dropping the call
 /// gives the reply up. A call holds one of the 16 reply slots of its thread's lane, until the reply has come.
@@ -95,15 +97,6 @@ impl<'a> Call<'a> {
             true => Err(SendError::Misuse(Misuse::Forked)),
             false => Ok(()),
         }
-    }
-
-    /// Takes the reply if it is there; never blocks, no system call. Otherwise `Err(self)` gives the call back. A call whose
-    /// peer has died is over: `Ok(Err(SendError::Gone))`.
-    ///
-    /// # Errors
-    /// The call itself, still in flight.
-    pub fn try_wait(mut self) -> Result<Result<Message, SendError>, Self> {
-        self.try_take().ok_or(self)
     }
 
     /// Takes the reply if it is there.

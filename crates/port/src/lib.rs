@@ -113,7 +113,7 @@ mod upkeep;
 
 pub use arena::{Arena, Block};
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
-pub use call::Call;
+pub use call::{Call, TryWait};
 pub use cancel::Cancelled;
 /// For crates above.
 pub use error::resource::Resource;

@@ -80,7 +80,7 @@ pub(crate) fn parent(echo: &str) {
         ),
         (
             "try_wait",
-            Box::new(|| try_wait.try_wait().is_ok_and(is_forked)),
+            Box::new(|| try_wait.try_wait().ready().is_some_and(is_forked)),
         ),
         ("drop a call", Box::new(|| (drop(dropped), true).1)),
         (

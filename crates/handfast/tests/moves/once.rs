@@ -461,7 +461,7 @@ fn a_task_that_waits_for_room_waits_for_it_at_the_new_home() {
     assert!(within_patience(|| {
         // The calls that have arrived.
         let _ = homes.controls[1].call(b"answer").unwrap();
-        let left = held.drain(..).filter_map(|call| call.try_wait().err());
+        let left = held.drain(..).filter_map(|call| call.try_wait().pending());
         held = left.collect();
         held.is_empty()
     }));
@@ -534,7 +534,7 @@ fn calls_that_were_taken_before_a_move_outlive_another_port_at_their_receiver() 
     assert!(within_patience(|| {
         brief.try_send(b"") == Err(SendError::Gone(Gone::Port))
     }));
-    let held = held.try_wait().expect_err("it is not answered yet");
+    let held = held.try_wait().pending().expect("it is not answered yet");
     let _ = homes.controls[0].call(b"answer").unwrap();
     assert_eq!(&*held.wait().unwrap(), b"after all");
 }
@@ -554,7 +554,7 @@ fn calls_that_were_taken_before_a_move_outlive_the_port_that_others_go_through()
     assert!(within_patience(|| port.try_send(b"").is_err_and(|error| {
         matches!(error, SendError::Gone(Gone::Port | Gone::Process))
     })));
-    let held = held.try_wait().expect_err("it is not answered yet");
+    let held = held.try_wait().pending().expect("it is not answered yet");
     let _ = homes.controls[0].call(b"answer").unwrap();
     assert_eq!(&*held.wait().unwrap(), b"after all");
 }

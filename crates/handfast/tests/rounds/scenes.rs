@@ -4,7 +4,7 @@ use crate::common::{self, PATIENCE};
 use crate::peer::send_right;
 use crate::{Stage, ask, door, got};
 use handfast::error::{Gone, SendError};
-use handfast::{Memory, Notice, Right};
+use handfast::{Memory, Notice, Right, TryWait};
 use std::io::Write;
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -202,8 +202,8 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         let end = loop {
             stage.nothing_comes();
             match asked.try_wait() {
-                Ok(end) => break end.unwrap(),
-                Err(not_yet) => asked = not_yet,
+                TryWait::Ready(end) => break end.unwrap(),
+                TryWait::Pending(not_yet) => asked = not_yet,
             }
         };
         assert_eq!(&*end, b"Err(Gone(Right))");
