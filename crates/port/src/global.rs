@@ -118,7 +118,8 @@ pub fn wait_moved_timeout(timeout: Duration) -> bool {
 /// Sets the quotas of each peer of this process, from now on. Some stores for each link.
 ///
 /// # Errors
-/// The errors of [`anonymous`](crate::anonymous), of the first use of the library in a process.
+/// The first use of the library in a process starts its node ([`Node::global`](crate::Node::global)), which may fail: so this has the
+/// errors of that, and [`Node::set_quotas`](crate::Node::set_quotas), of a node that has started, [`Misuse`](crate::error::Misuse) alone.
 pub fn set_quotas(quotas: Quotas) -> Result<(), NodeError> {
     set_quotas_by(move |_| quotas)
 }

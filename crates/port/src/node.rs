@@ -202,7 +202,7 @@ impl Node {
     /// Like [`set_quotas`](crate::set_quotas), for peers of this node.
     ///
     /// # Errors
-    /// In a forked child, or once the node was shut down.
+    /// In a forked child, or once the node was shut down. No [`NodeError`]: the node has started.
     pub fn set_quotas(&self, quotas: Quotas) -> Result<(), Misuse> {
         self.set_quotas_by(move |_| quotas)
     }
