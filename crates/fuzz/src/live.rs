@@ -9,6 +9,7 @@ mod files;
 mod hand;
 mod presents;
 mod server;
+mod wire;
 
 use crate::{Input, below, steps};
 use arbitrary::Result;
@@ -143,7 +144,7 @@ pub fn greeting(bytes: &[u8]) {
         return;
     }
     let mut answer = [0; WELCOME_BYTES + 1];
-    match hand::receive(&socket, &mut answer) {
+    match wire::receive(&socket, &mut answer) {
         Ok((0, _)) | Err(Errno::CONNRESET) => panic!("a hello is answered, whatever it is"),
         Ok((len_bytes, fds)) => {
             let welcome = Welcome::parse(&answer[..len_bytes]).expect("a welcome");

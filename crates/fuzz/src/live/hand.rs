@@ -1,8 +1,8 @@
 //! A peer made by hand: it says, and writes, whatever it is told to.
 
 use super::server::{self, Answer};
-use super::{NAME, PATIENCE, Victim, directory};
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use super::{NAME, PATIENCE, Victim, directory, wire};
+use core::sync::atomic::Ordering::SeqCst;
 use handfast::SendRight;
 use handfast_channel::bell::ring;
 use handfast_layout::bell;
@@ -17,7 +17,6 @@ use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, shared, socket};
 use handfast_testing::forge::Packet;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 
 /// One end of a link.
 pub(super) struct Hand {
@@ -42,12 +41,12 @@ const GIVEN: u32 = IS_HANDLE;
 impl Hand {
     /// The connector of a link.
     pub(super) fn new(own_bells: &OwnedFd) -> Self {
-        let incarnation = incarnation();
+        let incarnation = wire::incarnation();
         let socket = knock(&directory().join(NAME));
         let mut bytes = [0; WELCOME_BYTES];
         let hello = Hello::new(incarnation, NAME, 3, None).to_bytes();
         socket::send(&socket, &hello, &[own_bells.as_fd()]).expect("it is there");
-        let (len_bytes, fds) = receive(&socket, &mut bytes).expect("it answers");
+        let (len_bytes, fds) = wire::receive(&socket, &mut bytes).expect("it answers");
         let welcome = Welcome::parse(&bytes[..len_bytes]).expect("a welcome");
         assert_eq!(
             welcome.status,
@@ -62,7 +61,7 @@ impl Hand {
         );
         shared::seal(&fds[0]).expect("it is mapped");
         hand.say(ControlMessage::Sealed, &[]);
-        let concluded = receive(&hand.socket, &mut [0; 2]);
+        let concluded = wire::receive(&hand.socket, &mut [0; 2]);
         assert!(matches!(concluded, Ok((2, _))), "{concluded:?}");
         hand
     }
@@ -70,7 +69,7 @@ impl Hand {
     /// The acceptor of a link that the process makes; the right that it has got. It has told another hand who it is, and its
     /// names for its port and for rights to it.
     pub(super) fn serving(victim: &Victim, other: &Self) -> (Self, SendRight) {
-        let incarnation = incarnation();
+        let incarnation = wire::incarnation();
         let welcome = Welcome {
             link: 4,
             handle: GIVEN,
@@ -124,7 +123,7 @@ impl Hand {
         self.say(ControlMessage::DoorAsk { token: 1 }, &[]);
         let mut bytes = [0; CONTROL_BYTES_MAX];
         loop {
-            let (len_bytes, mut fds) = receive(&self.socket, &mut bytes).expect("it answers");
+            let (len_bytes, mut fds) = wire::receive(&self.socket, &mut bytes).expect("it answers");
             assert!(len_bytes > 0, "the link has ended");
             if ControlKind::of(&bytes) == Some(ControlKind::Door) {
                 return fds.pop().expect("a door");
@@ -178,7 +177,7 @@ impl Hand {
         }
         let mut bytes = [0; CONTROL_BYTES_MAX];
         loop {
-            match receive(&self.socket, &mut bytes) {
+            match wire::receive(&self.socket, &mut bytes) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return,
                 Ok(_) if ControlKind::of(&bytes) == Some(ControlKind::Counters) => return,
                 Ok((6.., _)) => {
@@ -191,17 +190,6 @@ impl Hand {
     }
 }
 
-/// The incarnation of a new process.
-pub(super) fn incarnation() -> [u8; 16] {
-    static LAST: AtomicU64 = AtomicU64::new(0);
-    // Relaxed: a number.
-    let number = LAST.fetch_add(1, Relaxed) + 1;
-    // Half of it is the kernel's word for this process.
-    let mut incarnation = handfast_sys::process::new_incarnation().expect("random bytes");
-    incarnation[8..].copy_from_slice(&number.to_le_bytes());
-    incarnation
-}
-
 fn map(fd: &OwnedFd, len_bytes: usize) -> Region {
     let mapping = Mapping::new(fd, len_bytes, Access::ReadWrite);
     Region::mapped(mapping.expect("it can be mapped"))
@@ -211,18 +199,8 @@ fn map(fd: &OwnedFd, len_bytes: usize) -> Region {
 pub(super) fn knock(path: &Path) -> OwnedFd {
     let socket = socket::connect(path, PATIENCE).expect("it listens");
     let mut bytes = [0; WELCOME_BYTES];
-    let (len_bytes, _) = receive(&socket, &mut bytes).expect("it says that a hello may come");
+    let (len_bytes, _) = wire::receive(&socket, &mut bytes).expect("it says that a hello may come");
     let ready = parse_ready(&bytes[..len_bytes]);
     assert!(matches!(ready, Ok(Some(_))), "what others have left");
     socket
-}
-
-/// The next message, and its descriptors; fuzzers have timers.
-pub(super) fn receive(socket: &OwnedFd, bytes: &mut [u8]) -> Result<(usize, Vec<OwnedFd>), Errno> {
-    loop {
-        match socket::receive(socket, bytes, 4) {
-            Err(Errno::INTR) => {}
-            received => return received,
-        }
-    }
 }

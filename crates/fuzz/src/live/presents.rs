@@ -3,7 +3,7 @@
 use super::deeds::{HELD_MAX, Session, kind_of};
 use super::files::{self, KINDS};
 use super::hand::{self, Hand};
-use super::{NAME, directory};
+use super::{NAME, directory, wire};
 use crate::{Input, below};
 use arbitrary::Result;
 use core::time::Duration;
@@ -85,7 +85,7 @@ impl Session<'_> {
     /// Says hello on a connection of its own. It is answered, whatever comes with it.
     fn greet(&self, fds: &[OwnedFd], behind_bells: bool) {
         let socket = hand::knock(&directory().join(NAME));
-        let hello = Hello::new(hand::incarnation(), NAME, 5, None).to_bytes();
+        let hello = Hello::new(wire::incarnation(), NAME, 5, None).to_bytes();
         let bells = behind_bells.then(|| self.victim.bells.as_fd());
         let fds: Vec<_> = bells.into_iter().chain(borrowed(fds)).collect();
         if socket::send(&socket, &hello, &fds).is_err() {
@@ -102,7 +102,7 @@ impl Session<'_> {
             2 => self.hands[hand].socket.try_clone().expect("a descriptor"),
             _ => hand::knock(&directory().join(NAME)),
         };
-        let hello = Hello::new(hand::incarnation(), NAME, 5, None).to_bytes();
+        let hello = Hello::new(wire::incarnation(), NAME, 5, None).to_bytes();
         let (tell, told) = channel();
         let (bytes, with_bells) = match way % 3 {
             0 => (hello.to_vec(), false),
@@ -129,7 +129,7 @@ impl Session<'_> {
 
 fn answered(socket: &OwnedFd) {
     let mut bytes = [0; WELCOME_BYTES];
-    match hand::receive(socket, &mut bytes) {
+    match wire::receive(socket, &mut bytes) {
         Ok((0, _)) | Err(Errno::CONNRESET) => panic!("a hello is answered, whatever comes with it"),
         Ok(_) => {}
         Err(errno) => panic!("a hello is answered: {errno}"),

@@ -1,6 +1,6 @@
 //! A name at which hands listen: the process connects to it, and is told what they like.
 
-use super::{PATIENCE, Victim, directory, hand};
+use super::{PATIENCE, Victim, directory, wire};
 use handfast::SendRight;
 use handfast::error::ConnectError;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, Welcome, ready};
@@ -64,9 +64,9 @@ fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     socket::set_timeout(&socket, PATIENCE).expect("a socket");
     // Before Linux 6.16 it takes them already.
     let _ = socket::pass_descriptors(&socket, true);
-    socket::send(&socket, &ready(hand::incarnation()), &[]).expect("it waits");
+    socket::send(&socket, &ready(wire::incarnation()), &[]).expect("it waits");
     let mut bytes = [0; HELLO_BYTES];
-    let (len_bytes, mut fds) = hand::receive(&socket, &mut bytes).expect("a hello");
+    let (len_bytes, mut fds) = wire::receive(&socket, &mut bytes).expect("a hello");
     let hello = Hello::parse(&bytes[..len_bytes]).expect("a hello");
     assert_eq!(hello.name, NAME);
     let Some(Answer {
@@ -81,7 +81,7 @@ fn serve(socket: OwnedFd, answer: Option<Answer>) -> Option<Heard> {
     let with_it: Vec<_> = with_it.iter().map(AsFd::as_fd).collect();
     socket::send(&socket, &bytes, &with_it).expect("it waits");
     let mut sealed = [0; 2];
-    if matches!(hand::receive(&socket, &mut sealed), Ok((2, _))) {
+    if matches!(wire::receive(&socket, &mut sealed), Ok((2, _))) {
         let _ = socket::send(&socket, &sealed, &[]);
     }
     Some(Heard {
