@@ -17,9 +17,9 @@ mod simulation;
 pub use again::{Came, How, Keeping, Remembered};
 pub use claims::{Claim, Claims};
 
-use core::hash::Hash;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
+use alloc::vec::Vec;
 
 /// A process, by the identity it has drawn at its start, and by its process number.
 pub type Incarnation = handfast_layout::hello::Process;
@@ -31,15 +31,15 @@ pub type Number = (Incarnation, u64);
 #[derive(Debug)]
 pub struct Provisions<T> {
     /// Numbers are their introducers' to choose, and the table is everybody's: no hash that can be foreseen.
-    provided: HashMap<Number, Provision<T>>,
+    provided: BTreeMap<Number, Provision<T>>,
     /// Claims that were given up before what they claim had come, by whom, and until when that is known.
-    forgone: HashMap<(Number, Incarnation), u64>,
+    forgone: BTreeMap<(Number, Incarnation), u64>,
     /// How many of both each process has made.
-    shares: HashMap<Incarnation, Share>,
+    shares: BTreeMap<Incarnation, Share>,
     /// How many the processes of each user have.
-    totals: HashMap<Counted, usize>,
+    totals: BTreeMap<Counted, usize>,
     /// The users of the processes that have links.
-    users: HashMap<Incarnation, u32>,
+    users: BTreeMap<Incarnation, u32>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,7 @@ struct Share {
 }
 
 /// Whose places a process takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Counted {
     User(u32),
     /// Its own: its user is not known.
@@ -98,11 +98,11 @@ pub enum Redeemed<T> {
 impl<T> Default for Provisions<T> {
     fn default() -> Self {
         Self {
-            provided: HashMap::new(),
-            forgone: HashMap::new(),
-            shares: HashMap::new(),
-            totals: HashMap::new(),
-            users: HashMap::new(),
+            provided: BTreeMap::new(),
+            forgone: BTreeMap::new(),
+            shares: BTreeMap::new(),
+            totals: BTreeMap::new(),
+            users: BTreeMap::new(),
         }
     }
 }
@@ -387,10 +387,9 @@ impl<T: Copy> Provisions<T> {
     fn take_forgone(&mut self, is_one: impl Fn(Incarnation, u64) -> bool) {
         let taken = self
             .forgone
-            .extract_if(|(_, recipient), until_ns| is_one(*recipient, *until_ns));
+            .extract_if(.., |(_, recipient), until_ns| is_one(*recipient, *until_ns));
         let taken: Vec<_> = taken.map(|((_, recipient), _)| recipient).collect();
         taken.into_iter().for_each(|of| self.one_less(of));
-        shrink(&mut self.forgone);
     }
 
     fn take_those(&mut self, mut is_one: impl FnMut(&Number, &mut Provision<T>) -> bool) -> Vec<T> {
@@ -399,11 +398,7 @@ impl<T: Copy> Provisions<T> {
             .filter_map(|(number, known)| is_one(number, known).then_some(*number))
             .collect();
         let taken = those.into_iter().filter_map(|number| self.take(number));
-        let taken = taken.collect();
-        shrink(&mut self.provided);
-        shrink(&mut self.shares);
-        shrink(&mut self.totals);
-        taken
+        taken.collect()
     }
 
     /// Whether some will expire.
@@ -422,17 +417,6 @@ impl<T: Copy> Provisions<T> {
         !self.forgone.is_empty() || self.provided.values().any(is_mortal)
     }
 }
-
-/// Gives back the memory of a table that was much larger: a peer that fills it leaves nothing behind, and later walks are as short
-/// as what is there.
-fn shrink<K: Eq + Hash, V>(table: &mut HashMap<K, V>) {
-    if table.capacity() > PLACES_KEPT && table.len() < table.capacity() / 4 {
-        table.shrink_to(PLACES_KEPT.max(2 * table.len()));
-    }
-}
-
-/// Places that a table keeps in any case.
-const PLACES_KEPT: usize = 64;
 
 #[cfg(test)]
 mod tests;

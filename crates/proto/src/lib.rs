@@ -14,7 +14,10 @@
 //! * [`timers`]: which work a node puts off, and when it is tried again.
 //! * [`users`]: what the users of peers may hold of this process, so that none takes what the others need.
 //! * [`yields`]: when to yield to a peer on the same processor before one sleeps.
+#![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
+
+extern crate alloc;
 
 pub mod introductions;
 pub mod loans;

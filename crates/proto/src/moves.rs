@@ -15,14 +15,14 @@
 mod simulation;
 
 use super::rights::Handle;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 
 /// The holders that have been told, and their answers.
 #[derive(Debug, Default)]
 pub struct Trail {
     /// By link, and by the name that the right has there.
-    told: HashMap<(u32, Handle), Told>,
+    told: BTreeMap<(u32, Handle), Told>,
 }
 
 #[derive(Debug)]

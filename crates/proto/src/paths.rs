@@ -18,6 +18,8 @@
 //! to none is asked for again, so that refusals use up no numbers. A set is granted again only when its
 //! replier has said that it is over, and the last who waited in it has left.
 
+use alloc::vec::Vec;
+
 #[cfg(test)]
 mod simulation;
 

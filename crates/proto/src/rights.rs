@@ -34,7 +34,7 @@ mod simulation;
 
 pub use early::Early;
 pub use exports::{Ended, Exports, Meaning, Revoked};
-pub use hash::Map;
+pub use hash::{Entry, Map};
 pub use imports::{Imports, Use};
 pub use target::{ALL_PERMISSIONS, Target};
 pub use trail::REFUSED_MAX;

@@ -49,7 +49,8 @@ mod verdict;
 pub use active::Active;
 pub use verdict::{Admitted, Rang, Verdict, Wake};
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 /// Index of a lane in the rota, given by the caller.
 pub type Key = usize;

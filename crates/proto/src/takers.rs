@@ -6,7 +6,7 @@
 //! called; or has not, and the port is left so that a post rings; or goes without a look, and the next one
 //! is called in its place. Between a call and one of these ends no other call is needed.
 
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// The tasks that wait at one port, by what wakes them. As many as the application lets wait.
 #[derive(Debug)]

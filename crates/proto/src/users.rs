@@ -9,7 +9,7 @@
 //! modest   |<->|
 //! ```
 
-use std::collections::HashMap;
+use alloc::collections::BTreeMap;
 
 /// The resource that a peer can make this process hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +102,7 @@ impl Refused {
 pub struct Users {
     limits: [Limit; KINDS],
     used: [u64; KINDS],
-    held: HashMap<u32, [u64; KINDS]>,
+    held: BTreeMap<u32, [u64; KINDS]>,
 }
 
 impl Users {
@@ -112,7 +112,7 @@ impl Users {
         Self {
             limits: ALL.map(limit_of),
             used: [0; KINDS],
-            held: HashMap::new(),
+            held: BTreeMap::new(),
         }
     }
 

@@ -3,10 +3,9 @@
 use crate::port::{Port, notice};
 use crate::rank;
 use core::sync::atomic::{AtomicBool, Ordering};
-use handfast_proto::rights::{Map, Target};
+use handfast_proto::rights::{Entry, Map, Target};
 use handfast_sys::deadline;
 use handfast_sys::sync::MutexGuard;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Weak};
 
 /// A right to send to a port of this very process, made by [`ReceiveRight::mint`](crate::ReceiveRight::mint) to be sent to others or [used

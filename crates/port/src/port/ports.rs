@@ -14,11 +14,10 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_channel::bell::link_rang;
 use handfast_layout::bell;
 use handfast_layout::part::{IS_MEMBER, is_member, receiver_of};
-use handfast_proto::rights::Map;
+use handfast_proto::rights::{Entry, Map};
 use handfast_proto::timers::Timer;
 use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard, RwLock};
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, OnceLock};
 
 /// How long after the drop of a port messages are looked for from senders that had not heard of it.

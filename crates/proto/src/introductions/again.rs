@@ -9,8 +9,9 @@
 //! An introducer that names a right that way must have nothing under way to the exporter itself that it would overtake.
 
 use crate::rights::Map;
+use alloc::vec::Vec;
 use core::hash::Hash;
-use std::collections::hash_map::Entry;
+use hashbrown::hash_map::Entry;
 
 /// Rights that one introducer remembers of one recipient, and that one recipient keeps for one introducer.
 const REMEMBERED_MAX: usize = 1024;

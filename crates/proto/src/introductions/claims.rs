@@ -2,8 +2,9 @@
 
 use super::Number;
 use crate::rights::Handle;
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use alloc::collections::btree_map::Entry;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 /// Exporter: what the numbers stand for by which one recipient uses rights it has claimed.
 #[derive(Debug, Default)]

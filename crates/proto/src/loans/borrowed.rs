@@ -1,6 +1,7 @@
 //! The borrower's table.
 
 use super::Refused;
+use alloc::vec::Vec;
 use handfast_layout::loan::{ARENAS, Geometry, LOANS, place_of};
 
 /// Arenas of the peer's: `P` is what stands for the memory of one. Private to the borrower.

@@ -1,6 +1,7 @@
 //! The lender's table.
 
 use super::Refused;
+use alloc::vec::Vec;
 use handfast_layout::loan::{ARENAS, LOANS, next_number, place_of};
 
 /// The blocks one process has lent to its peer: `T` stands for a block. Private to the lender.

@@ -1,14 +1,14 @@
 //! News of rights that may not have come yet.
 
 use super::{Handle, UNDER_WAY_MAX, index};
+use alloc::collections::BTreeMap;
 use handfast_layout::part::is_handle;
-use std::collections::HashMap;
 
 /// News of names by which a process has no right: one may be under way, or the last has been given back.
 #[derive(Debug)]
 pub struct Early<M> {
     /// By index: when that comes with another generation, nothing of the one before is under way.
-    by_index: HashMap<u32, (Handle, M)>,
+    by_index: BTreeMap<u32, (Handle, M)>,
     max: usize,
 }
 
@@ -24,7 +24,7 @@ impl<M> Early<M> {
     #[must_use]
     pub fn new(max: usize) -> Self {
         Self {
-            by_index: HashMap::new(),
+            by_index: BTreeMap::new(),
             max,
         }
     }

@@ -4,8 +4,9 @@ use super::hash::{self, Map};
 use super::target::{ALL_PERMISSIONS, Target};
 use super::trail::Trail;
 use super::{EXPORTS_MAX, Handle, Refused, handle, index, is_handle};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use hashbrown::HashTable;
-use std::collections::{BTreeSet, VecDeque};
 
 /// The meaning of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,9 @@
 
 use super::{Handle, IS_HANDLE, Imports};
 use crate::schedule::{Dice, all_pass, one_fails};
-use std::collections::HashMap;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
 
 /// A link and a name there.
 type Right = (usize, Handle);
@@ -15,7 +17,7 @@ struct World {
     without_end: bool,
     imports: [Imports; LINKS],
     is_down: [bool; LINKS],
-    followed: HashMap<Right, Right>,
+    followed: BTreeMap<Right, Right>,
     /// The user's.
     rights: Vec<Right>,
 }

@@ -8,7 +8,9 @@ use core::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 pub struct Fold(u64);
 
 /// A map by such keys.
-pub type Map<K, V> = std::collections::HashMap<K, V, BuildHasherDefault<Fold>>;
+pub type Map<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Fold>>;
+/// A place in such a map.
+pub type Entry<'a, K, V> = hashbrown::hash_map::Entry<'a, K, V, BuildHasherDefault<Fold>>;
 
 /// The hash of one key.
 #[inline]

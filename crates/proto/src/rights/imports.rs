@@ -2,6 +2,8 @@
 
 use super::names::Names;
 use super::{EXPORTS_MAX, Early, Handle, IS_HANDLE, Refused, is_handle};
+use alloc::boxed::Box;
+use alloc::vec::Vec;
 
 /// A message that used a handle: it was posted to this lane, before this position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

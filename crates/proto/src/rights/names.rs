@@ -1,7 +1,9 @@
 //! A table by names that a peer chooses.
 
 use super::{Handle, index};
-use std::collections::BTreeMap;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 /// Slots of a page; pages of a branch.
 const SLOTS: u32 = 16;

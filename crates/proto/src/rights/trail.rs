@@ -1,7 +1,7 @@
 //! The right of an old home, by which it asks for those of the senders there.
 
 use super::target::Target;
-use std::collections::{BTreeSet, HashSet};
+use alloc::collections::BTreeSet;
 
 /// Badges that are kept for one old home. Beyond that all of its rights are refused.
 pub const REFUSED_MAX: usize = 1 << 14;
@@ -12,7 +12,7 @@ pub(super) struct Trail {
     pub(super) place: u32,
     pub(super) port: u32,
     /// Badges that have been revoked since; `None`: too many.
-    pub(super) refused: Option<HashSet<u64>>,
+    pub(super) refused: Option<BTreeSet<u64>>,
     /// Badges of which it is told when this right ends.
     pub(super) watched: BTreeSet<u64>,
 }

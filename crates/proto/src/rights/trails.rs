@@ -11,7 +11,8 @@ use super::exports::{Exports, Revoked, Standing};
 use super::target::Target;
 use super::trail::{REFUSED_MAX, Trail};
 use super::{Handle, Refused, index};
-use std::collections::{BTreeSet, HashSet};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 impl Exports {
     /// Gives the peer, from which `port` has come, its right as the old home of that port. It is counted and given back as
@@ -24,7 +25,7 @@ impl Exports {
         self.trails.push(Trail {
             place,
             port,
-            refused: Some(HashSet::new()),
+            refused: Some(BTreeSet::new()),
             watched: BTreeSet::new(),
         });
         Ok(handle)
@@ -42,7 +43,7 @@ impl Exports {
         let Some(trail) = self.trails.iter_mut().find(|trail| trail.port == port) else {
             return;
         };
-        let has_room = |refused: &mut HashSet<u64>| {
+        let has_room = |refused: &mut BTreeSet<u64>| {
             refused.insert(badge);
             refused.len() <= REFUSED_MAX
         };

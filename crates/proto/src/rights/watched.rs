@@ -1,7 +1,7 @@
 //! Badges whose last right is to be told of.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
+use alloc::collections::BTreeMap;
+use alloc::collections::btree_map::Entry;
 
 /// The badges of a port that are watched: how many rights there are with each. Rights that were there before are
 /// found table by table, and marked; later rights are marked when they come. So each is counted once, if

@@ -1,7 +1,9 @@
 //! The lanes that are looked at, in the order in which that is done: users in turn, each user's lanes in turn.
 
 use super::Key;
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// Lanes of one user that are looked at before it is another user's turn.
 const LOOKS: usize = 8;

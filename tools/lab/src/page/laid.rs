@@ -76,7 +76,7 @@ pub(super) struct Mark<'a> {
     pub(super) x_shown: String,
     pub(super) y_shown: String,
     pub(super) range_shown: Option<String>,
-    /// For scatters: the name beside it, and on which side for each width and way ([`labels::sides`]).
+    /// For scatters: the name beside it, and on which side for each width and way (`labels::sides`).
     pub(super) label: Option<(&'a str, String)>,
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::rights::Handle;
 use crate::rights::Meaning;
+use std::collections::HashMap;
 
 #[derive(Default)]
 pub(super) struct Side {
