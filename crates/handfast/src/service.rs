@@ -83,7 +83,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! `AccountServer::entry` is a function of a [domain](crate::domain) that serves the same trait, with the same client and the same
+//! `AccountServer::entry` is a function of a domain (feature `domain`) that serves the same trait, with the same client and the same
 //! errors, except that a method that panics is [`DomainError::Panic`](crate::error::DomainError::Panic).
 //!
 //! The attribute belongs to the feature `service`, which is on by default.
