@@ -10,6 +10,7 @@ use handfast_layout::control::ControlKind;
 use handfast_testing::forge::Packet;
 use rustix::fd::BorrowedFd;
 use rustix::net::{SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -93,8 +94,12 @@ fn besiege(what: &str, attack: impl FnOnce(&str, &mut Siege<'_>)) -> usize {
                 scope.spawn(move || honest(right, key, stop))
             })
             .collect();
-        attack(&name, &mut siege);
+        // The callers stop also when the attack panics: the scope waits for them.
+        let outcome = catch_unwind(AssertUnwindSafe(|| attack(&name, &mut siege)));
         stop.store(true, Ordering::Relaxed);
+        if let Err(panic) = outcome {
+            resume_unwind(panic);
+        }
         callers
             .into_iter()
             .map(|caller| caller.join().unwrap())

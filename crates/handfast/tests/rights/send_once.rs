@@ -1,8 +1,8 @@
 //! Send-once rights: each brings one message, or one notice that there will be none.
 
 use crate::common::{self, Child};
-use handfast::error::{Gone, SendError};
-use handfast::{Notice, ReceiveRight, Right, SendOnceRight, SendRight};
+use handfast::error::{Gone, ReplyError, RightError, SendError};
+use handfast::{Notice, OwnRight, ReceiveRight, Right, SendOnceRight, SendRight};
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -51,8 +51,13 @@ pub(crate) fn keeper(name: &str) {
                 continue;
             }
             "send" => {
-                if let Some(right) = kept.pop() {
-                    right.send(about.as_bytes()).unwrap();
+                // Its introducer may have died before the port's process knew of the right, which brings its notice.
+                if let Some(right) = kept.pop()
+                    && let Err(failed) = right.send(about.as_bytes())
+                {
+                    let is_gone =
+                        matches!(failed.error, SendError::Gone(Gone::Right | Gone::Process));
+                    assert!(is_gone, "{failed:?}");
                 }
             }
             "drop" => drop(kept.pop()),
@@ -67,7 +72,12 @@ pub(crate) fn keeper(name: &str) {
             }
             other => panic!("{other}"),
         }
-        request.reply_with(b"", back).unwrap();
+        if let Err(failed) = request.reply_with(b"", back) {
+            // The right's process has not said yet what it is: it stays, and the caller has no answer.
+            let is_early = matches!(failed.error, ReplyError::Right(RightError::Unsettled));
+            assert!(is_early, "{failed:?}");
+            kept.extend(failed.rights.into_iter().map(once));
+        }
     }
 }
 
@@ -223,6 +233,19 @@ fn it_goes_through_three_processes_and_home_and_dies_with_its_holder() {
     nothing_comes(&port);
 }
 
+/// Ends the receiver of a test that has panicked: its scope waits for it.
+struct Ends<'a>(&'a OwnRight);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(right) = self.0.connect()
+        {
+            let _ = right.call(b"");
+        }
+    }
+}
+
 /// Rights go round among processes that send, drop, pass on and die: each badge comes once.
 #[test]
 fn each_of_many_has_one_outcome_whoever_dies() {
@@ -234,6 +257,7 @@ fn each_of_many_has_one_outcome_whoever_dies() {
     let seen = Mutex::new(BTreeMap::<u64, Vec<&str>>::new());
     let end = port.mint(0);
     std::thread::scope(|scope| {
+        let _ends = Ends(&end);
         let receiver = scope.spawn(|| {
             loop {
                 let request = port.receive().unwrap();
@@ -254,7 +278,13 @@ fn each_of_many_has_one_outcome_whoever_dies() {
                     0 => drop(keeper.told("drop")),
                     1 => drop(keeper.told("send one")),
                     2 => {
-                        if let Some(right) = keeper.told("back").pop() {
+                        // None, where it did not know what the right is yet.
+                        let back = keeper.port.call(b"back");
+                        let mut back = match back {
+                            Err(SendError::Gone(Gone::Reply)) => continue,
+                            back => back.unwrap(),
+                        };
+                        if let Some(right) = back.take_rights().pop() {
                             once(right).send(b"").unwrap();
                         }
                     }
