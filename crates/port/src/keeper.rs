@@ -155,6 +155,7 @@ impl Keeper {
             token::ATTENTION => {
                 self.process.attention.lower();
                 links::tell_cuts(&self.process);
+                ports::rouse_those(&self.process);
                 self.collect_dead();
                 self.listen_to_unheard();
                 self.take_accepted();

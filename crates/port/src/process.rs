@@ -57,6 +57,8 @@ pub(crate) struct Process {
     pub(crate) users: Arc<Users>,
     /// Links that were cut, and why: the keeper tells the application.
     pub(crate) cuts: Mutex<Vec<(Peer, PeerFault)>, rank::Cuts>,
+    /// Receivers that the control thread wakes, a bit each: something has come for them under a lock that wakers must not see.
+    pub(crate) to_rouse: AtomicU64,
     /// Raised by the keeper when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
     /// It was shut down.
@@ -144,6 +146,7 @@ impl Process {
             quotas: QuotasOf::default(),
             users: Users::new(),
             cuts: Mutex::default(),
+            to_rouse: AtomicU64::new(0),
             sets: Mutex::default(),
         };
         process

@@ -2,6 +2,7 @@
 
 use super::{Poller, load};
 use crate::link::wake::wake_caller;
+use crate::message::Message;
 use crate::request::Request;
 use handfast_channel::arm;
 use handfast_proto::rota::Admitted;
@@ -93,7 +94,13 @@ pub(super) fn poison(poller: &mut Poller, key: Key, fault: Fault) -> Option<Requ
     if let Some(lane) = &poller.lanes[key] {
         lane.link.poison(fault);
     }
-    // The rights of the message that is refused.
+    // The rights of the message that is refused, whose ends wake those that are told of them: not under this lock.
+    if poller.spare.has_rights()
+        && let Some(lane) = &poller.lanes[key]
+    {
+        let refused = core::mem::replace(&mut poller.spare, Message::new());
+        poller.process.users.free(lane.link.peer.uid, refused);
+    }
     poller.spare.clear();
     remove(poller, key);
     poller.looks.again = true;

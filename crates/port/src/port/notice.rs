@@ -64,11 +64,12 @@ pub(crate) fn tell_death(port: &Port, number: u64) {
     tell(port);
 }
 
-/// As [`tell_death`], on a peer's word. `false`: so many wait to be received that no honest peer has told of them.
+/// As [`tell_death`], on a peer's word, which a thread hears that holds its receiver: the control thread wakes the others. `false`: so many wait to be received that no honest peer has told of them.
 pub(crate) fn hear_of_death(port: &Port, number: u64) -> bool {
     let has_room = port.notices.has_died(number, DEATHS_MAX);
     if has_room {
-        tell(port);
+        note(port);
+        ports::rouse_later(&port.process, port.receiver);
     }
     has_room
 }

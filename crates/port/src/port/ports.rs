@@ -102,6 +102,26 @@ pub(crate) fn rouse(process: &Process, receiver: u32) {
     }
 }
 
+/// As [`rouse`], by the control thread: a thread that holds a lock wakes nobody.
+pub(crate) fn rouse_later(process: &Process, receiver: u32) {
+    // Release: pairs with the Acquire in `rouse_those`.
+    process.to_rouse.fetch_or(1 << receiver, Ordering::Release);
+    process.attention.raise();
+}
+
+/// Control thread: wakes the receivers that are to be woken.
+pub(crate) fn rouse_those(process: &Process) {
+    // Acquire: what has come for them is there.
+    let mut receivers = process.to_rouse.swap(0, Ordering::Acquire);
+    while receivers != 0 {
+        rouse(process, receivers.trailing_zeros());
+        receivers &= receivers - 1;
+    }
+}
+
+// A bit for each.
+const _: () = assert!(bell::RECEIVERS <= u64::BITS);
+
 /// The work of the protocols above the ports of a node when one ends, and before the next at its receiver.
 pub(crate) trait Ends: Send + Sync {
     /// The receive right of a port is dropped: tells those that have rights to it, but where it is quiet, ends what shares its
