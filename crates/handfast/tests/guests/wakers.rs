@@ -125,20 +125,21 @@ fn each(
     }
 }
 
+/// The deed is done by the control thread, when it wakes the task.
+fn by_the_control_thread(operation: Operation, waits: &[Wait]) {
+    each(operation, waits, |case, guest, hooks, mut task, bring| {
+        assert!(!poll(&mut task, &hooks.waker()), "{case}");
+        guest.arm();
+        bring();
+        assert!(hooks.is_woken(), "{case}");
+        assert_eq!(guest.done_by(), CONTROL, "{case}");
+        assert!(ends(&mut task), "{case}");
+    });
+}
+
 #[test]
 fn wakers_that_the_control_thread_wakes() {
-    each(
-        Operation::Wake,
-        &WAITS,
-        |case, guest, hooks, mut task, bring| {
-            assert!(!poll(&mut task, &hooks.waker()), "{case}");
-            guest.arm();
-            bring();
-            assert!(hooks.is_woken(), "{case}");
-            assert_eq!(guest.done_by(), CONTROL, "{case}");
-            assert!(ends(&mut task), "{case}");
-        },
-    );
+    by_the_control_thread(Operation::Wake, &WAITS);
 }
 
 #[test]
@@ -216,19 +217,7 @@ fn wakers_that_a_task_drops_with_itself() {
 #[test]
 fn wakers_that_the_control_thread_drops() {
     // The wakers of the others stay with their tasks.
-    let waits = [Wait::Receive, Wait::Cancelled];
-    each(
-        Operation::Drop,
-        &waits,
-        |case, guest, hooks, mut task, bring| {
-            assert!(!poll(&mut task, &hooks.waker()), "{case}");
-            guest.arm();
-            bring();
-            assert!(hooks.is_woken(), "{case}");
-            assert_eq!(guest.done_by(), CONTROL, "{case}");
-            assert!(ends(&mut task), "{case}");
-        },
-    );
+    by_the_control_thread(Operation::Drop, &[Wait::Receive, Wait::Cancelled]);
 }
 
 #[test]
