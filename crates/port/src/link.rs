@@ -417,7 +417,7 @@ const EMPTY_BYTES: usize = 64;
 impl Drop for Link {
     /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which
     /// may be the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
-    /// The keeper lets go of the rest, [its place in the list of the dead](Process::forget_ended).
+    /// The keeper lets go of the rest, [its place in the list of the dead](crate::links::forget_ended).
     fn drop(&mut self) {
         let users = self.users().clone();
         if !users.is_forked() {

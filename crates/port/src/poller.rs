@@ -282,7 +282,7 @@ impl Poller {
         self.take_unusual(key)
     }
 
-    /// As [`Self::take`], of the one that [`Self::look_at`] has found just now.
+    /// As [`Self::take`], of the one that `Self::look_at` has found just now.
     #[cold]
     fn take_unusual(&mut self, key: Key) -> Option<Request> {
         debug_assert!(self.spare.has_buffer(), "the message would be lost");

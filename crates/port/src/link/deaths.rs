@@ -30,19 +30,19 @@ pub(crate) fn tell(link: &Link) {
     });
 }
 
-/// As [`deaths::tell`], if one of a port and a right to it is to be reported.
+/// As [`tell`], if one of a port and a right to it is to be reported.
 pub(crate) fn tell_death_of(link: &Link, port: u32, handle: Handle) {
     if link.failure(port).is_some() || revoked::is_revoked(link, handle) {
         tell(link);
     }
 }
 
-/// As [`deaths::tell`], of these rights.
+/// As [`tell`], of these rights.
 pub(crate) fn tell_by(link: &Link, handles: &[Handle]) {
     tell_of(link, |asked| handles.contains(&asked.handle));
 }
 
-/// As [`deaths::tell_by`], of rights that were claimed in vain: one to a port that has moved stands for all.
+/// As [`tell_by`], of rights that were claimed in vain: one to a port that has moved stands for all.
 pub(crate) fn tell_in_vain(link: &Link, words: &[Handle]) {
     let imports = link.imports();
     let ports: Vec<_> = words.iter().map(|word| imports.port_of(*word)).collect();

@@ -111,7 +111,7 @@ fn ring_armed(link: &Link, lane: u32, receiver: u32) -> bool {
     }
 }
 
-/// As [`doorbell::ring_armed`], to a process of another user.
+/// As [`ring_armed`], to a process of another user.
 fn ring_published(link: &Link, at: (Side, u32), receiver: u32) -> bool {
     let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
     let bells = &link.doorbell.bells;

@@ -193,7 +193,7 @@ impl Group {
     }
 
     /// Takes the announcement in `receiver`'s bell away, so that no thread falls asleep by it. A sleeping thread is nudged
-    /// ([`Port::nudge`](crate::port::Port::nudge)), in a word of this process: in the bells any number of peers' threads may
+    /// ([`Receiver::nudge`](crate::port::receiver::Receiver::nudge)), in a word of this process: in the bells any number of peers' threads may
     /// sleep as well.
     pub(crate) fn rouse(&self, receiver: u32) {
         // E4 wake. Store-load fence. Pairs with the fence in `announce`.

@@ -282,7 +282,7 @@ pub(crate) fn to_claim_on_word(link: &Link, receiver: u32, user: u32) -> Option<
     })
 }
 
-/// As [`lanes::to`], or any that leads there: for a statement made once, in no order with others.
+/// As [`to`], or any that leads there: for a statement made once, in no order with others.
 pub(crate) fn any(link: &Link, receiver: u32) -> Option<u32> {
     link.map.given(receiver).or_else(|| to(link, receiver))
 }

@@ -243,7 +243,7 @@ pub(crate) fn use_of(link: &Link, lane: u32, receiver: u32) -> Option<Use> {
     (position.wrapping_sub(tail) <= SLOTS).then_some(Use { lane, tail })
 }
 
-/// As [`releases::use_of`], in all lanes.
+/// As [`use_of`], in all lanes.
 pub(crate) fn uses_of(link: &Link, receiver: u32) -> Vec<Use> {
     (0..LANES)
         .filter_map(|lane| use_of(link, lane, receiver))

@@ -136,7 +136,7 @@ fn lanes_with_space(link: &Link) -> u32 {
         .fold(0, |lanes, lane| lanes | 1 << lane)
 }
 
-/// Keeper: as [`tasks::wake_answered`], and wakes those that wait for room.
+/// Keeper: as [`wake_answered`], and wakes those that wait for room.
 pub(crate) fn watch(link: &Link) {
     wake_answered(link);
     link.waiters

@@ -30,7 +30,7 @@ pub(crate) fn answer(poller: &mut Poller, reply: &ReplySlot, bytes: &[u8]) -> bo
     has_answered(poller, reply, (slot, region), bytes.len())
 }
 
-/// As [`answered::answer`], with units that describe the parts of the reply.
+/// As [`answer`], with units that describe the parts of the reply.
 pub(crate) fn answer_described(
     poller: &mut Poller,
     reply: &ReplySlot,

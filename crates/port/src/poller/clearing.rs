@@ -204,16 +204,21 @@ fn clear(poller: &mut Poller, key: Key) -> bool {
     false
 }
 
-/// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
-/// takes is this one's. A message in each place at the most.
-pub(crate) fn take_dead(poller: &mut Poller, link: &Arc<Link>) {
-    refresh(poller);
+/// Hears rings of a link that no thread has heard, if the link is in the lists still.
+fn hear_last(poller: &mut Poller, link: &Arc<Link>) {
     let groups = poller.groups.clone();
     let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
     let heard = group.and_then(|group| group.link(link.index));
     if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
         rung::hear_link(poller, &heard);
     }
+}
+
+/// Takes what came for ports that were here before this one, up to the first message for this one: the room that it
+/// takes is this one's. A message in each place at the most.
+pub(crate) fn take_dead(poller: &mut Poller, link: &Arc<Link>) {
+    refresh(poller);
+    hear_last(poller, link);
     for key in 0..poller.lanes.len() {
         for _ in 0..SLOTS {
             if !is_for_dead(poller, key, link) {
@@ -304,13 +309,8 @@ pub(crate) fn leave_lane(poller: &mut Poller, link: &Arc<Link>, index: u32) -> R
         return Ok(());
     }
     refresh(poller);
-    // Rings that no thread has heard, since the messages they announced have been taken.
-    let groups = poller.groups.clone();
-    let group = groups.iter().find(|group| Arc::ptr_eq(group, &link.group));
-    let heard = group.and_then(|group| group.link(link.index));
-    if let Some(heard) = heard.filter(|heard| Arc::ptr_eq(heard, link)) {
-        rung::hear_link(poller, &heard);
-    }
+    // The messages that they announced have been taken.
+    hear_last(poller, link);
     let Some(key) = pinned::known_key(poller, link, index) else {
         return incoming::disown(link, index);
     };

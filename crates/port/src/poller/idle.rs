@@ -59,7 +59,7 @@ pub(crate) fn close(poller: &mut Poller) {
     poller.is_closed = true;
 }
 
-/// As [`idle::prepare_sleep`], for a thread, a task or a loop that waits from then on.
+/// As [`prepare_sleep`], for a thread, a task or a loop that waits from then on.
 pub(crate) fn prepare_to_wait(poller: &mut Poller, how: u32) -> bool {
     let is_prepared = prepare_sleep(poller, how);
     if is_prepared {

@@ -93,7 +93,7 @@ pub(super) fn forget_links(poller: &mut Poller) {
     }
 }
 
-/// As the scan of [`idle::anything_rang`], of the links as they are now.
+/// As the scan of `idle::anything_rang`, of the links as they are now.
 pub(super) fn any_known_rang(poller: &mut Poller) -> bool {
     let Some(mut pinned) = poller.pinned.take() else {
         return false;
@@ -126,7 +126,7 @@ pub(super) fn any_known_rang(poller: &mut Poller) -> bool {
     rang
 }
 
-/// As [`bells::answer_link`], where all lanes that rang are known.
+/// As `bells::answer_link`, where all lanes that rang are known.
 pub(super) fn answer_known(poller: &mut Poller, group: usize, index: u32) -> bool {
     let Some(pinned) = poller.pinned.take() else {
         return false;

@@ -16,7 +16,7 @@ pub(super) fn rest(poller: &mut Poller, key: Key) {
     rested(poller, key);
 }
 
-/// As [`places::rest`], of one that is taken out of the list of active lanes otherwise.
+/// As [`rest`], of one that is taken out of the list of active lanes otherwise.
 pub(super) fn rested(poller: &mut Poller, key: Key) {
     if let Some(lane) = poller.lanes[key].as_mut() {
         poller.counts.taken += lane.count_for_link();
@@ -53,7 +53,7 @@ pub(super) fn admit(poller: &mut Poller) -> Option<Request> {
     None
 }
 
-/// As [`places::admit`], beside active lanes that are never found empty; the messages of waiting senders are taken in turn.
+/// As [`admit`], beside active lanes that are never found empty; the messages of waiting senders are taken in turn.
 pub(super) fn fill_places(poller: &mut Poller) {
     let now_ns = clock::ticks_ns();
     while poller.rota.has_place()
@@ -113,7 +113,7 @@ pub(super) fn remove(poller: &mut Poller, key: Key) {
     forget(poller, key);
 }
 
-/// As [`places::remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
+/// As [`remove`], of a lane that the lists of active and sleeping ones have still. Whether it was there.
 pub(super) fn forget(poller: &mut Poller, key: Key) -> bool {
     poller.rota.remove(key);
     let Some(mut lane) = poller.lanes[key].take() else {

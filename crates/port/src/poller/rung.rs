@@ -32,7 +32,7 @@ pub(super) fn answer_lane(poller: &mut Poller, link: &Hearing, index: u32) {
     }
 }
 
-/// As [`rung::answer_lane`], for one that is known.
+/// As [`answer_lane`], for one that is known.
 pub(super) fn answer_key(poller: &mut Poller, key: Key) {
     let Some(lane) = poller.lanes[key].as_mut() else {
         return;

@@ -26,7 +26,7 @@ pub(super) fn until(poller: &mut Poller, key: Key) -> Option<u64> {
     until_by(poller, key, header)
 }
 
-/// As [`said::until`], of the message with this header.
+/// As [`until`], of the message with this header.
 #[cold]
 pub(super) fn until_by(poller: &mut Poller, key: Key, header: Header) -> Option<u64> {
     let word = header.port;

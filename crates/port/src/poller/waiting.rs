@@ -66,7 +66,7 @@ pub(super) fn look_at_waiting(poller: &mut Poller) -> bool {
     look_called(poller, || None)
 }
 
-/// As [`waiting::look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
+/// As [`look_at_waiting`], of a waiter that may have been called: `called` says when the first one was.
 fn look_called(poller: &mut Poller, called: impl FnOnce() -> Option<u64>) -> bool {
     if poller.waiting.is_empty() {
         return false;

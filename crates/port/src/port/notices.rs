@@ -242,7 +242,7 @@ impl Notices {
     }
 
     /// Watches a badge: whether there are rights with it already is looked for after that. Counts as a right with it until
-    /// [`watched_ended`].
+    /// `watched_ended`.
     pub(crate) fn watch(&self, badge: u64) {
         self.state().watched.watch(badge);
         // Relaxed: ordered by the locks of the tables.

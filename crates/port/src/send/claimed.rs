@@ -69,7 +69,7 @@ impl Claimed {
         self.process.epoch != process::fork_epoch()
     }
 
-    /// Whether nothing is sent by the right yet: see [`Link::is_of_others`].
+    /// Whether nothing is sent by the right yet: see `Link::is_of_others`.
     pub(crate) fn is_held(&self) -> bool {
         self.is_on_word && self.is_awaited()
     }

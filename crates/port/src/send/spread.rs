@@ -105,7 +105,7 @@ fn key(right: &SendRight) -> u64 {
     u64::from(right.link.serial) << 32 | u64::from(right.port)
 }
 
-/// Notes the item this thread has sent, just after [`spread::here`] has chosen the place.
+/// Notes the item this thread has sent, just after [`here`] has chosen the place.
 pub(crate) fn sent(right: &SendRight, kind: Kind, ticket: Ticket) {
     if !spread::is_known(&right.link) {
         return;

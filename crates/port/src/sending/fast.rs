@@ -19,7 +19,7 @@ use handfast_ring::lane::Unit;
 use handfast_sys::cpu;
 
 /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
-/// lane, and the link's count of troubles; otherwise [`post::post`] finds out the obstacle.
+/// lane, and the link's count of troubles; otherwise `post::post` finds out the obstacle.
 #[inline(always)]
 pub(super) fn post_now(
     right: &SendRight,

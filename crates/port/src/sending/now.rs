@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A message for a lane: bytes, kind, two words, and the link's count of troubles before the right beside it was named.
 type ToPost<'a> = (&'a [u8], Kind, (u32, u32), u32);
 
-/// As [`post::post_loaded`], with one right, if nothing at all stands in the way. A right that was sent is left in
+/// As `post::post_loaded`, with one right, if nothing at all stands in the way. A right that was sent is left in
 /// `rights`, to be dropped.
 #[inline(always)]
 pub(crate) fn give_now<'a>(
@@ -123,7 +123,7 @@ fn post_named(right: &SendRight, message: ToPost<'_>, units: &[Unit]) -> Option<
     post_units(right, message, units)
 }
 
-/// As [`now::post_named`], in line: for the messages that carry most rights.
+/// As [`post_named`], in line: for the messages that carry most rights.
 #[inline(always)]
 fn post_units(
     right: &SendRight,

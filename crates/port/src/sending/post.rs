@@ -52,7 +52,7 @@ pub(super) fn post<'a>(
     Ok((right, posted))
 }
 
-/// As [`post::post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
+/// As [`post`], with rights beside the bytes. Rings. Empties `load`, unless there is an
 /// error. Returns also whether this made a wake-up call.
 #[cold]
 pub(crate) fn post_loaded<'a>(

@@ -22,7 +22,7 @@ pub(crate) fn call_here(
     cross(right, by, (bytes, Vec::new()), None, 0)
 }
 
-/// As [`calls::call_here`], until the deadline.
+/// As [`call_here`], until the deadline.
 #[cold]
 pub(crate) fn call_here_until(
     right: &SendRight,
@@ -34,7 +34,7 @@ pub(crate) fn call_here_until(
     cross(right, by, (bytes, Vec::new()), Some(deadline_ns), 0)
 }
 
-/// As [`calls::call_here`], with rights. `None`: they are of a kind that takes the way of messages.
+/// As [`call_here`], with rights. `None`: they are of a kind that takes the way of messages.
 pub(crate) fn call_here_with(
     this: &SendRight,
     by: &Shortcut,
@@ -81,7 +81,7 @@ fn cross(
     Ok(message)
 }
 
-/// As [`calls::call_here`], with the reply in the caller's own buffer.
+/// As [`call_here`], with the reply in the caller's own buffer.
 #[inline(never)]
 pub(crate) fn call_here_into(
     right: &SendRight,

@@ -12,7 +12,7 @@ const AT_ONCE_MAX: usize = 64;
 /// The next notice, and the number of its port. Ports that have ended meanwhile are passed over.
 ///
 /// # Errors
-/// As [`Notices::take`], of the first port that has one.
+/// As `Notices::take`, of the first port that has one.
 #[cold]
 pub(crate) fn take(
     due: &MembersDue,
