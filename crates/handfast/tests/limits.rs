@@ -3,7 +3,7 @@
 mod common;
 
 use common::answers;
-use handfast::error::{ConnectError, SendError};
+use handfast::error::{BindError, ConnectError, SendError};
 use handfast_sys::socket;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit};
@@ -15,6 +15,7 @@ fn a_child_process_plays_its_role() {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "many ports" => many_ports(arguments[0]),
         "visitor" => visitor(arguments[0]),
+        "newcomer without descriptors" => newcomer_without_descriptors(),
         "client without descriptors" => client_without_descriptors(arguments[0]),
         "server without descriptors" => server_without_descriptors(arguments[0]),
         "server without a spare" => server_without_a_spare(arguments[0]),
@@ -141,6 +142,34 @@ fn client_without_descriptors(name: &str) {
     ) == before));
     common::say("recovered");
     while common::told().is_some() {}
+}
+
+fn newcomer_without_descriptors() {
+    // From none at all to one short of enough: the node of the process does not begin, at each step of its start.
+    for spare in 0.. {
+        let taken = leave_descriptors(spare);
+        let outcome = handfast::anonymous();
+        drop(taken);
+        match outcome {
+            Err(BindError::Exhausted(exhausted)) => {
+                assert_eq!(exhausted.limit, 64, "{exhausted}");
+            }
+            Ok(_) => {
+                assert!(spare > 3, "a node of {spare} descriptors");
+                break;
+            }
+            Err(error) => panic!("with {spare} descriptors left: {error:?}"),
+        }
+    }
+    common::say("begun");
+    while common::told().is_some() {}
+}
+
+#[test]
+fn a_process_without_descriptors_may_use_the_library_later() {
+    let mut newcomer = common::start("newcomer without descriptors", &[]);
+    newcomer.expect("begun");
+    newcomer.finish();
 }
 
 #[test]

@@ -82,29 +82,40 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     process::watch_forks();
     // A parent's state stays with the parent's locks, so that none of it is undone.
     let current = &Locks::own().current;
-    let mut current = current.lock();
-    if let Some(process) = current.as_ref() {
+    if let Some(process) = &*current.lock() {
         return Ok(process.clone());
     }
-    let process = start(Configuration::of_environment())?;
-    *current = Some(process.clone());
-    Ok(process)
+    // Made before the lock is taken, and dropped after: a node that does not begin ends with application code.
+    let node = Arc::new(Process::new(Configuration::of_environment())?);
+    let mut current = current.lock();
+    if let Some(process) = &*current {
+        return Ok(process.clone());
+    }
+    begin(&node)?;
+    *current = Some(node.clone());
+    Ok(node)
 }
 
 /// The state of a new node, with its keeper.
 pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
     process::watch_forks();
     let node = Arc::new(Process::new(configuration)?);
-    group::begin(&node)?;
+    begin(&node)?;
+    Ok(node)
+}
+
+/// Gives a new node its groups and its keeper.
+fn begin(node: &Arc<Process>) -> Result<(), Resource> {
+    group::begin(node)?;
     // Lower modules call these of higher ones.
-    vine::of(&node).serve_by(forwarder::serve);
-    poller::serve_by(&node, &protocols::All);
-    ports::end_by(&node, &protocols::All);
-    links::end_by(&node, link_end::end_link);
+    vine::of(node).serve_by(forwarder::serve);
+    poller::serve_by(node, &protocols::All);
+    ports::end_by(node, &protocols::All);
+    links::end_by(node, link_end::end_link);
     {
         let mut nodes = Locks::own().nodes.lock();
         nodes.retain(|node| node.strong_count() > 0);
-        nodes.push(Arc::downgrade(&node));
+        nodes.push(Arc::downgrade(node));
     }
     let keeper = keeper::start(node.clone()).map_err(|_| {
         Resource::Exhausted(Exhausted {
@@ -114,7 +125,7 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
         })
     })?;
     node.set_keeper(Some(keeper));
-    Ok(node)
+    Ok(())
 }
 
 /// The nodes of this process.
