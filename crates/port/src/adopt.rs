@@ -108,52 +108,14 @@ fn adopt_all(
 ) -> Result<bool, Fault> {
     let (mut taken, known) = (0, rights.len());
     rights.reserve_exact(units.len().min(PARTS_MAX - known.min(PARTS_MAX)));
-    while let [first, rest @ ..] = units {
-        // At its place at once, here and below: a right is large, and so is a part.
-        if let Some(named) = Part::of_sender(first).filter(|_| taken < PARTS_MAX) {
-            (units, taken) = (rest, taken + 1);
-            if taken > known {
-                rights.push(match link.is_loop() {
-                    true => own_around(process, link, named)?,
-                    false => Right::Send(import(process, link, named)?),
-                });
-            }
-            continue;
-        }
+    while !units.is_empty() {
         let (part, count) = next_part(units, taken).ok_or(Rule::Part.broken())?;
         let (of_part, rest) = units.split_at(count);
-        units = rest;
-        taken += 1;
+        (units, taken) = (rest, taken + 1);
         if taken <= known {
             continue;
         }
-        if let Part::Loan(lent) = part {
-            match take_up_loan(process, link, lent)? {
-                Ok(loan) => rights.push(Right::Loan(loan)),
-                Err(exhausted) => rights.push(Right::Lost(exhausted)),
-            }
-            continue;
-        }
-        if let Part::Again { number } = part {
-            if matches!(whom, Whom::Relay(_)) {
-                // A process that may only pass rights on is told of each again: see `Described::goes_on`.
-                return Err(Rule::Introduction.broken());
-            }
-            rights.push(again::take_again(link, number)?);
-            continue;
-        }
-        if let Part::Receive {
-            token,
-            number,
-            name_bytes,
-            asks,
-        } = part
-        {
-            let name = (&of_part[1..], name_bytes);
-            rights.push(receive(process, link, (token, asks), (number, name), whom)?);
-            continue;
-        }
-        match other(process, link, part, whom)? {
+        match right_of(process, link, (part, of_part), whom)? {
             Some(right) => rights.push(right),
             None => return Ok(false),
         }
@@ -167,20 +129,29 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
     Part::parse(units).filter(|_| taken < PARTS_MAX)
 }
 
-/// Any part, out of line. `None`: it is known later.
-#[inline(never)]
-fn other(
+/// The right that a part describes, of which these are the units. `None`: it is known later. The arm for most is
+/// [`adopt_one`].
+#[inline]
+fn right_of(
     process: &Arc<Process>,
     link: &Arc<Link>,
-    part: Part,
+    (part, units): (Part, &[Unit]),
     whom: Whom<'_>,
 ) -> Result<Option<Right>, Fault> {
     Ok(Some(match part {
+        Part::OfSender { handle, port } | Part::Once { handle, port } if link.is_loop() => {
+            own_around(process, link, (handle, port))?
+        }
         Part::OfSender { handle, port } => Right::Send(import(process, link, (handle, port))?),
-        Part::Once { handle, port } if link.is_loop() => own_around(process, link, (handle, port))?,
         Part::Once { handle, port } => {
             Right::elsewhere(import(process, link, (handle, port))?, true)
         }
+        Part::OfReceiver { handle } => own(process, link, handle)?,
+        // A process that may only pass rights on is told of each again: see `Described::goes_on`.
+        Part::Again { .. } if matches!(whom, Whom::Relay(_)) => {
+            return Err(Rule::Introduction.broken());
+        }
+        Part::Again { number } => again::take_again(link, number)?,
         Part::Third {
             vine,
             port,
@@ -190,44 +161,53 @@ fn other(
             form,
         } => {
             let vine = import(process, link, vine)?;
-            let exporter = hello::process(exporter, pid);
-            let what = (exporter, number, port);
+            let what = (hello::process(exporter, pid), number, port);
             let is_to_stay = form == ThirdForm::Kept;
             let right = introduced(process, link, vine, (what, is_to_stay, whom));
             Right::elsewhere(right, form == ThirdForm::Once)
         }
-        Part::Again { number } => again::take_again(link, number)?,
+        Part::Home { .. } if matches!(whom, Whom::Receiver | Whom::NoReceiver) => {
+            return Err(Rule::Part.broken());
+        }
         Part::Home {
             port,
             introducer,
             pid,
             number,
         } => {
-            if matches!(whom, Whom::Receiver | Whom::NoReceiver) {
-                return Err(Rule::Part.broken());
-            }
             let number = (hello::process(introducer, pid), number);
             return Ok(home::come_home(process, link, (number, port), whom));
         }
-        Part::OfReceiver { handle } => own(process, link, handle)?,
-        // With its name, by itself.
-        Part::Receive { .. } => return Err(Rule::Part.broken()),
-        Part::Reply { word, generation } => match ReplySlot::passed(link, word, generation)? {
-            Some(mut slot) => {
-                // The last right to a port there may be dropped first.
-                slot.held = Some(Held::new(&slot.link));
-                Right::Reply(ReplyRight::new(slot))
-            }
-            None => Right::Dead,
-        },
+        Part::Receive {
+            token,
+            number,
+            name_bytes,
+            asks,
+        } => {
+            let name = (&units[1..], name_bytes);
+            receive(process, link, (token, asks), (number, name), whom)?
+        }
+        Part::Reply { word, generation } => passed_reply(link, word, generation)?,
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
-        // First, and by itself.
-        Part::Bytes(_) => return Err(Rule::Part.broken()),
         Part::Loan(lent) => {
             take_up_loan(process, link, lent)?.map_or_else(Right::Lost, Right::Loan)
         }
+        // First, and by itself: [`take_bytes`].
+        Part::Bytes(_) => return Err(Rule::Part.broken()),
     }))
+}
+
+/// A reply right that the peer has passed on.
+fn passed_reply(link: &Arc<Link>, word: u32, generation: u32) -> Result<Right, Fault> {
+    Ok(match ReplySlot::passed(link, word, generation)? {
+        Some(mut slot) => {
+            // The last right to a port there may be dropped first.
+            slot.held = Some(Held::new(&slot.link));
+            Right::Reply(ReplyRight::new(slot))
+        }
+        None => Right::Dead,
+    })
 }
 
 /// A receive right, with the name of its port.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 pub(crate) mod ahead;
 pub(crate) mod laid;
+pub(crate) mod now;
 
 use laid::Laid;
 
@@ -93,7 +94,7 @@ pub(crate) struct Described {
 }
 
 /// The effect of describing a right, to be undone if it is not sent, or finished if it is.
-enum Undo {
+pub(crate) enum Undo {
     Nothing,
     /// A handle counted as sent.
     Exported(Handle),
@@ -111,15 +112,52 @@ enum Undo {
 }
 
 /// A right that a message names to the process of its port.
-struct NamedRight {
+pub(crate) struct NamedRight {
     name: Handle,
     /// The right itself, where the application has another: its port has moved from here.
     own: Option<Box<SendRight>>,
 }
 
 impl Undo {
+    /// The right has been sent: what it stood for is no longer here.
+    #[inline(always)]
+    pub(crate) fn sent(
+        self,
+        (process, link): (&Arc<Process>, &Arc<Link>),
+        right: &mut Right,
+        lane: Option<u32>,
+    ) {
+        if let Some(right) = right.to_send() {
+            life::used_at(right, link, lane);
+        }
+        match self {
+            Self::Named(named) => {
+                // Before the name may be given back: after the use of it.
+                if let Some(own) = &named.own {
+                    life::used_at(own, link, lane);
+                }
+                releases::has_written(link, named.name);
+            }
+            Self::Passed(passed) => {
+                if let Right::Reply(reply) = core::mem::replace(right, Right::Dead) {
+                    passed.sent(process, link, reply);
+                }
+            }
+            Self::Lent(loan) => {
+                if let Right::Block(block) = core::mem::replace(right, Right::Dead) {
+                    lending::has_lent(link, loan, block);
+                }
+            }
+            Self::Nothing
+            | Self::Exported(_)
+            | Self::Leaving(_)
+            | Self::Again(_)
+            | Self::Introduced(..) => {}
+        }
+    }
+
     /// The right was not sent after all.
-    fn take_back(self, link: &Link) {
+    pub(crate) fn take_back(self, link: &Link) {
         match self {
             Self::Nothing => {}
             Self::Exported(handle) => give_back::retract(link, &link.process, handle),
@@ -270,35 +308,8 @@ impl Described {
             passed.sent(process, link, reply);
         }
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
-            if let Some(right) = right.to_send() {
-                life::used_at(right, link, lane);
-            }
-            if let Undo::Named(named) = undo {
-                // Before the name may be given back: after the use of it.
-                named
-                    .own
-                    .iter()
-                    .for_each(|own| life::used_at(own, link, lane));
-                releases::has_written(link, named.name);
-                *undo = Undo::Nothing;
-            }
-            match right {
-                Right::Reply(_) => {
-                    let undo = core::mem::replace(undo, Undo::Nothing);
-                    let right = core::mem::replace(right, Right::Dead);
-                    if let (Right::Reply(reply), Undo::Passed(passed)) = (right, undo) {
-                        passed.sent(process, link, reply);
-                    }
-                }
-                Right::Block(_) => {
-                    let undo = core::mem::replace(undo, Undo::Nothing);
-                    let right = core::mem::replace(right, Right::Dead);
-                    if let (Right::Block(block), Undo::Lent(loan)) = (right, undo) {
-                        lending::has_lent(link, loan, block);
-                    }
-                }
-                _ => {}
-            }
+            let undo = core::mem::replace(undo, Undo::Nothing);
+            undo.sent((process, link), right, lane);
         }
         load.rights.clear();
     }
@@ -472,3 +483,6 @@ fn third(
     };
     Ok((part, Undo::Introduced(handle, provided)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,20 +1,18 @@
 //! Messages with one right that is named in one step: to a port of this process, a block, or what the peer has already.
 
 use super::fast;
+use crate::describe::now::{own_now, part_now};
+use crate::give_back;
 use crate::link::doorbell;
 use crate::options::Waiting;
-use crate::port::exported;
-use crate::port::own::OwnRight;
 use crate::right::Right;
-use crate::send::{self, Origin, Posted, SendRight, life, moved};
+use crate::send::{self, Origin, Posted, SendRight, moved};
 use crate::slots::Ticket;
-use crate::{again, give_back, lending};
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
 use handfast_layout::part::Part;
 use handfast_ring::lane::Unit;
-use std::sync::Arc;
 
 /// A message for a lane: bytes, kind, two words, and the link's count of troubles before the right beside it was named.
 type ToPost<'a> = (&'a [u8], Kind, (u32, u32), u32);
@@ -25,10 +23,10 @@ type ToPost<'a> = (&'a [u8], Kind, (u32, u32), u32);
 pub(crate) fn give_now<'a>(
     this: &'a SendRight,
     (bytes, kind): (&[u8], Kind),
-    rights: &mut Vec<Right>,
+    rights: &mut [Right],
     waiting: Waiting,
 ) -> Option<Posted<'a>> {
-    let [given] = &rights[..] else {
+    let [given] = rights else {
         return None;
     };
     let right = moved::best(this);
@@ -42,88 +40,45 @@ pub(crate) fn give_now<'a>(
     // Acquire: pairs with the addition in `disturb`. A name read after that may be another by then.
     let trouble = right.link().trouble.load(Ordering::Acquire);
     let message = (bytes, kind, words, trouble);
-    let mut lent = 0;
-    let (lane, ticket) = match given {
-        Right::Own(own) => give_own(right, message, own)?,
-        Right::Send(sent) => give_known(right, message, sent)?,
-        Right::Block(block) if !matches!(right.origin(), Origin::Vine(_)) => {
-            let described = lending::lend_now(right.link(), block)?;
-            lent = described.loan;
-            let (units, count) = Part::Loan(described).to_units();
-            let posted = post_named(right, message, &units[..count]);
-            posted.or_else(|| {
-                lending::lends_not(right.link(), lent);
-                None
-            })?
-        }
-        _ => return None,
+    let Right::Own(own) = given else {
+        return give_other(right, message, given);
     };
-    let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
-    match given {
-        Right::Send(sent) => life::used_at(sent, right.link(), Some(lane)),
-        Right::Block(_) => {
-            if let Some(Right::Block(block)) = rights.pop() {
-                lending::has_lent(right.link(), lent, block);
-            }
-        }
-        _ => {}
-    }
+    let (process, link) = (right.process(), right.link());
+    let (handle, port) = own_now((process, link), own)?;
+    let posted = post_units(right, message, &[Part::unit_of_sender(handle, port)]);
+    let Some((lane, ticket)) = posted else {
+        give_back::retract(link, process, handle);
+        return None;
+    };
+    let woke_peer = doorbell::ring(link, lane, right.receiver());
     Some((right, (ticket, trouble, woke_peer)))
 }
 
-/// With a right to a port that is here.
-#[inline(always)]
-fn give_own(right: &SendRight, message: ToPost<'_>, own: &OwnRight) -> Option<(u32, Ticket)> {
-    let port = own.port();
-    let is_other = !Arc::ptr_eq(&port.process, right.process());
-    if port.home.get().is_some() || own.is_over() || is_other {
+/// With a right that is not to a port of this process.
+#[inline(never)]
+fn give_other<'a>(
+    right: &'a SendRight,
+    message: ToPost<'_>,
+    given: &mut Right,
+) -> Option<Posted<'a>> {
+    let is_passed_on = matches!(right.origin(), Origin::Vine(_));
+    if is_passed_on && matches!(given, Right::Block(_)) {
         return None;
     }
-    let handle = exported::export_own(right.link(), own)?.ok()?;
-    let unit = Part::unit_of_sender(handle, own.port().id);
-    let posted = post_units(right, message, &[unit]);
-    posted.or_else(|| {
-        give_back::retract(right.link(), right.process(), handle);
-        None
-    })
-}
-
-/// With a right of the peer's own, or one of a third process's that the peer keeps.
-#[inline]
-fn give_known(right: &SendRight, message: ToPost<'_>, sent: &SendRight) -> Option<(u32, Ticket)> {
-    if matches!(sent.origin(), Origin::Home(_)) {
+    let (process, link) = (right.process(), right.link());
+    let (part, undo) = part_now((process, link), given)?;
+    let (units, count) = part.to_units();
+    let Some((lane, ticket)) = post_units(right, message, &units[..count]) else {
+        undo.take_back(link);
         return None;
-    }
-    let sent = moved::best(sent);
-    if send::is_forked(sent) || moved::is_down(sent) || moved::is_revoked(sent) {
-        return None;
-    }
-    if Arc::ptr_eq(sent.link(), right.link()) {
-        let handle = sent.handle();
-        let (units, count) = Part::OfReceiver { handle }.to_units();
-        return matches!(sent.origin(), Origin::Exporter)
-            .then(|| post_named(right, message, &units[..count]))
-            .flatten();
-    }
-    if !Arc::ptr_eq(sent.process(), right.process()) {
-        return None;
-    }
-    let number = again::give_again(right.link(), sent)?;
-    let (units, count) = Part::Again { number }.to_units();
-    let posted = post_named(right, message, &units[..count]);
-    posted.or_else(|| {
-        again::unsent_again(right.link(), number);
-        None
-    })
+    };
+    let woke_peer = doorbell::ring(link, lane, right.receiver());
+    undo.sent((process, link), given, Some(lane));
+    let (.., trouble) = message;
+    Some((right, (ticket, trouble, woke_peer)))
 }
 
 /// Posts on this thread's lane, if there has been no trouble since. Its lane and ticket.
-#[inline(never)]
-fn post_named(right: &SendRight, message: ToPost<'_>, units: &[Unit]) -> Option<(u32, Ticket)> {
-    post_units(right, message, units)
-}
-
-/// As [`post_named`], in line: for the messages that carry most rights.
 #[inline(always)]
 fn post_units(
     right: &SendRight,
