@@ -5,9 +5,10 @@ use crate::link::Link;
 use crate::slots::SLOTS_PER_LANE;
 use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_channel::reply::Slot;
+use handfast_channel::stamped_after;
 use handfast_layout::link::REPLIES;
 use handfast_region::Region;
-use handfast_wait::waiter::Sleep;
+use handfast_wait::waiter::{Parked, Sleep, Start};
 use handfast_wait::word;
 use std::sync::Arc;
 
@@ -55,18 +56,13 @@ impl<'a> Announced<'a> {
         }
     }
 
-    /// Whether the outcome of `generation` is there where it is expected, and only the word of that is missing.
-    pub(crate) fn is_elsewhere(&self, generation: u32) -> bool {
-        self.elsewhere.is_answered(generation)
-    }
-
     /// The word in which a thread sleeps that sleeps in others, too, and follows to no other place.
     pub(crate) fn word(&self) -> (&Region, usize, u32) {
         (&self.link.region, self.slot.wait(), self.how)
     }
 
     /// Sleeps. One system call.
-    pub(crate) fn park(&self, deadline_ns: Option<u64>) {
+    fn park(&self, deadline_ns: Option<u64>) {
         if self.how == word::ASLEEP {
             self.elsewhere.park(self.word(), deadline_ns);
         } else {
@@ -83,6 +79,34 @@ impl<'a> Announced<'a> {
             link.returns().wakes(slot.wait());
         }
         parked(link, self.index).fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// Sleeps until the outcome of `generation` may be there, or `until` that time. `look` says whether; it is asked before the sleep and
+/// after. `hopes`: how often that may yet be an answer elsewhere ([`HOPES`](crate::elsewhere::HOPES)).
+pub(crate) fn sleep(
+    (link, index, generation): (&Arc<Link>, u32, u32),
+    (how, start): (Sleep, Option<Start>),
+    hopes: &mut u8,
+    look: impl Fn() -> bool,
+    until: impl FnOnce() -> Option<u64>,
+) -> Parked {
+    let announced = Announced::new(link, index, how, *hopes > 0);
+    let until_ns = until();
+    let start_ns = start.map(Start::now_ns);
+    if look() {
+    } else if announced.elsewhere.is_answered(generation) {
+        // The peer that may say so does it only when the outcome has been moved there: soon, or never.
+        *hopes -= 1;
+    } else {
+        announced.park(until_ns);
+    }
+    let slot = announced.slot;
+    announced.withdraw();
+    let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
+    Parked {
+        ready: look(),
+        posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
     }
 }
 

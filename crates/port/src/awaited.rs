@@ -2,7 +2,7 @@
 //! its reply right has gone since.
 
 use crate::adopt::{adopt, adopt_rest};
-use crate::announced::Announced;
+use crate::announced;
 use crate::elsewhere::HOPES;
 use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::giving_up::{self, Watch, given_up};
@@ -16,7 +16,6 @@ use crate::process::Process;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
-use handfast_channel::stamped_after;
 use handfast_layout::link::{FAILED, Kind, REPLIES};
 use handfast_proto::paths::{PATHS_MAX, Source};
 use handfast_ring::Fault;
@@ -114,6 +113,14 @@ impl Awaited {
     pub(crate) fn is_answered(&self) -> bool {
         self.slot()
             .is_answered(&self.link().region, self.generation)
+    }
+
+    /// Whether it is there, or there is new trouble on its link.
+    #[inline(always)]
+    fn is_due(&self) -> bool {
+        // Acquire: pairs with the addition in `disturb`.
+        let trouble = || self.link().trouble.load(Ordering::Acquire);
+        self.is_answered() || trouble() != self.trouble
     }
 
     /// Goes on to where the outcome comes instead, as often as it has been moved. `false` when the
@@ -320,27 +327,16 @@ struct Looking<'a>(&'a Awaited);
 impl Place for Looking<'_> {
     #[inline]
     fn look(&mut self) -> bool {
-        self.0.is_answered()
-            // Acquire: pairs with the addition in `disturb`.
-            || self.0.link().trouble.load(Ordering::Acquire) != self.0.trouble
+        self.0.is_due()
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let awaited = self.0;
-        let (link, slot) = (awaited.link(), awaited.slot());
-        let announced = Announced::new(link, awaited.index, how, awaited.hopes.get() > 0);
-        let start_ns = start.map(Start::now_ns);
-        if self.look() {
-        } else if announced.is_elsewhere(awaited.generation) {
-            awaited.hopes.set(awaited.hopes.get() - 1);
-        } else {
-            announced.park(deadline_ns);
-        }
-        announced.withdraw();
-        let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
-        Parked {
-            ready: self.look(),
-            posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
-        }
+        let of = (awaited.link(), awaited.index, awaited.generation);
+        let mut hopes = awaited.hopes.get();
+        let look = || awaited.is_due();
+        let parked = announced::sleep(of, (how, start), &mut hopes, look, || deadline_ns);
+        awaited.hopes.set(hopes);
+        parked
     }
 }

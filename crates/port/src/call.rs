@@ -140,12 +140,18 @@ impl<'a> Call<'a> {
     /// has been moved.
     #[inline]
     pub(crate) fn may_have_ended(&self) -> bool {
-        // Acquire: pairs with the addition in `disturb`.
-        let trouble = || self.right.link().trouble.load(Ordering::Acquire);
         match &self.state.moved {
             Some(_) => self.is_due(),
-            None => self.is_answered() || trouble() != self.state.trouble,
+            None => self.is_answered_or_troubled(),
         }
+    }
+
+    /// Whether the answer is in its slot, or there is new trouble on the link.
+    #[inline(always)]
+    fn is_answered_or_troubled(&self) -> bool {
+        // Acquire: pairs with the addition in `disturb`.
+        let trouble = || self.right.link().trouble.load(Ordering::Acquire);
+        self.is_answered() || trouble() != self.state.trouble
     }
 
     /// As [`Self::try_take`], if the call may have ended.

@@ -1,12 +1,12 @@
 //! How a caller waits for its answer.
 
 use super::Call;
-use crate::announced::Announced;
+use crate::announced;
 use crate::link::doorbell;
 use crate::send::{SendRight, spread};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
-use handfast_channel::{bell, stamped_after};
+use handfast_channel::bell;
 use handfast_sys::{clock, cpu};
 use handfast_wait::waiter::{Parked, Place, Sleep, Start};
 
@@ -16,9 +16,7 @@ pub(super) struct Answer<'a, 'b>(pub(super) &'a mut Call<'b>);
 impl Place for Answer<'_, '_> {
     #[inline]
     fn look(&mut self) -> bool {
-        self.0.is_answered()
-            // Acquire: pairs with the addition in `disturb`.
-            || self.0.right.link().trouble.load(Ordering::Acquire) != self.0.state.trouble
+        self.0.is_answered_or_troubled()
     }
 
     fn is_put_off(&mut self) -> bool {
@@ -41,30 +39,21 @@ impl Place for Answer<'_, '_> {
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
-        let (right, slot, ticket) = (self.0.right, self.0.slot(), self.0.state.ticket);
+        let call = &mut *self.0;
+        let (right, ticket) = (call.right, call.state.ticket);
         let link = right.link();
-        let announced = Announced::new(link, ticket.index, how, self.0.state.hopes > 0);
-        let deadline_ns = until(right, deadline_ns);
-        let start_ns = start.map(Start::now_ns);
-        if self.look() {
-        } else if announced.is_elsewhere(ticket.generation) {
-            // The peer that may say so does it only when the call has been moved there: soon, or never.
-            self.0.state.hopes -= 1;
-        } else {
-            announced.park(deadline_ns);
-        }
-        announced.withdraw();
+        let (mut hopes, until) = (call.state.hopes, || until(right, deadline_ns));
+        let of = (link, ticket.index, ticket.generation);
+        let look = || call.is_answered_or_troubled();
+        let parked = announced::sleep(of, (how, start), &mut hopes, look, until);
+        call.state.hopes = hopes;
         let hint = bell::load_hint(doorbell::bells(link), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
         {
             cpu::leave(server_cpu);
         }
-        let stamp = |start_ns| stamped_after(&link.region, slot.stamp(), start_ns);
-        Parked {
-            ready: self.look(),
-            posted_after_ns: start_ns.map(stamp).filter(|after_ns| *after_ns > 0),
-        }
+        parked
     }
 }
 
