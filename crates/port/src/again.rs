@@ -6,7 +6,7 @@ use crate::link::again::{self, Kept, Key};
 use crate::links;
 use crate::process::Process;
 use crate::right::Right;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, ended};
 use handfast_layout::control::ControlMessage;
 use handfast_proto::introductions::{Came, How};
 use handfast_proto::rights::Handle;
@@ -56,7 +56,7 @@ pub(crate) fn take_again(link: &Link, number: u64) -> Result<Right, Fault> {
             let Some(right) = right else {
                 return Ok(Right::Dead);
             };
-            if moved::is_down(&right) {
+            if ended::is_down(&right) {
                 let_go_of_dead(link);
             }
             Ok(Right::Send(right))
@@ -77,7 +77,7 @@ fn let_go_of_dead(link: &Link) {
     let mut again = again::lock(link);
     let ended = again
         .keeping
-        .end_those(|kept| right_of(kept).is_none_or(moved::is_down));
+        .end_those(|kept| right_of(kept).is_none_or(ended::is_down));
     for (number, came, _) in &ended {
         // Under the lock: in the order in which they come.
         let (number, came) = (*number, *came);
@@ -126,7 +126,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     if link.is_down() {
         end_kept(process, link);
     }
-    if moved::is_down(right) {
+    if ended::is_down(right) {
         let_go_of_dead(link);
     }
 }

@@ -4,7 +4,7 @@ use crate::link::deaths::{self, DeathNotice, HearsOfDeaths};
 use crate::port::notice::{ask_no_senders, watched_ended};
 use crate::port::{Port, own};
 use crate::receive_right::ReceiveRight;
-use crate::send::{self, SendRight, claimed, moved};
+use crate::send::{self, SendRight, claimed, route};
 use crate::{introduce, links};
 use std::sync::{Arc, Weak};
 
@@ -72,7 +72,7 @@ impl SendRight {
         if send::is_forked(self) || told.check().is_err() {
             return;
         }
-        let this = moved::best(self);
+        let this = route::best(self);
         let asked = DeathNotice {
             of: this.port(),
             handle: this.handle(),
@@ -88,7 +88,7 @@ impl SendRight {
         drop(notices);
         // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
         tell_death(this);
-        let now = moved::best(self);
+        let now = route::best(self);
         if !Arc::ptr_eq(this.link(), now.link()) {
             deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
             tell_death(now);

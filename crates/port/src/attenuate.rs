@@ -5,7 +5,7 @@ use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::introduce::claim_by;
 use crate::link::lanes;
 use crate::options::Waiting;
-use crate::send::{self, LaneWait, Origin, SendRight, claimed, here, moved};
+use crate::send::{self, LaneWait, Origin, SendRight, claimed, ended, route};
 use handfast_layout::lane_control::LaneControl;
 
 impl SendRight {
@@ -27,12 +27,12 @@ impl SendRight {
         if send::is_forked(self) {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        moved::await_word(self, Waiting::Always);
+        route::await_word(self, Waiting::Always);
         loop {
-            let this = moved::best(self);
+            let this = route::best(self);
             match attenuate_now(this, mask) {
                 // It has become another meanwhile.
-                Err(SendError::Full) if !core::ptr::eq(this, moved::best(self)) => {}
+                Err(SendError::Full) if !core::ptr::eq(this, route::best(self)) => {}
                 attenuated => return attenuated,
             }
         }
@@ -48,13 +48,13 @@ fn attenuate_now(right: &SendRight, mask: u16) -> Result<SendRight, SendError> {
         // Its port has moved on the word of another user, and the new home has not confirmed that.
         return Err(SendError::Full);
     }
-    if moved::is_revoked(right) {
+    if ended::is_revoked(right) {
         return Err(SendError::Gone(Gone::Right));
     }
     if matches!(right.origin(), Origin::Vine(_)) {
         return Err(SendError::Right(RightError::Indirect));
     }
-    if let Some(by) = here::shortcut(right) {
+    if let Some(by) = route::shortcut(right) {
         // This process knows itself which permissions those are.
         return by.own().attenuate(mask).reach();
     }

@@ -12,7 +12,7 @@ use crate::polling;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::seal::Seal;
-use crate::send::{self, SendRight, life, moved};
+use crate::send::{self, SendRight, life, route};
 use crate::sending::plain;
 use core::time::Duration;
 use handfast_layout::link::{Kind, SLOTS};
@@ -190,7 +190,7 @@ fn send_slices(
 ) -> Result<(), Unsent> {
     let mut sent = 0;
     loop {
-        let right = moved::best(this);
+        let right = route::best(this);
         sent += post_many(right, &slices[sent..]);
         let Some(next) = slices.get(sent) else {
             return Ok(());

@@ -7,7 +7,7 @@ use crate::giving_up::{self, Watch, given_up};
 use crate::link::lanes::{Sent, sent};
 use crate::link::{Link, deaths};
 use crate::message::{Message, ReplySink, Whom};
-use crate::send::{self, Origin, SendRight, moved, spread, waiting};
+use crate::send::{self, Origin, SendRight, ended, spread, waiting};
 use crate::slots::{SLOTS_PER_LANE, SlotState, Ticket};
 use crate::{call_slots, guest};
 use core::sync::atomic::Ordering;
@@ -128,7 +128,7 @@ impl<'a> Call<'a> {
     /// answered, or dropped.
     #[cold]
     fn failure(&self) -> Option<SendError> {
-        let failure = moved::failure_of_calls(self.right)?;
+        let failure = ended::failure_of_calls(self.right)?;
         let lane = self.state.ticket.index / SLOTS_PER_LANE;
         let link = self.right.link();
         let is_held = failure == SendError::Gone(Gone::Port)
@@ -359,7 +359,7 @@ impl<'a> Call<'a> {
             Err(fault) => {
                 self.state.done = true;
                 call_slots::free(right, self.state.ticket.index);
-                Err(SendError::Fault(moved::poison(right, fault)))
+                Err(SendError::Fault(ended::poison(right, fault)))
             }
         })
     }
@@ -394,7 +394,7 @@ impl<'a> Call<'a> {
             Err(fault) => {
                 let link = self.state.moved.as_ref().map(|moved| moved.link().clone());
                 let fault = link.map_or_else(
-                    || moved::poison(self.right, fault),
+                    || ended::poison(self.right, fault),
                     |link| {
                         self.right.process().attention.raise();
                         link.poison(fault)

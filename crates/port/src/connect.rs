@@ -6,7 +6,7 @@ use crate::link::held::Held;
 use crate::link::{Link, usage};
 use crate::options::Options;
 use crate::process::Process;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, ended};
 use crate::tables::{Table, Which};
 use crate::turns::{Turn, Turns};
 use crate::users::Foreign;
@@ -176,7 +176,7 @@ fn welcomed(
     redirect::arrived_moved(link, process, handle);
     let is_left = link.life.usage.is_left();
     let right = SendRight::new(process, link.clone(), welcome, options);
-    Ok((!is_left && !moved::is_down(&right)).then_some(right))
+    Ok((!is_left && !ended::is_down(&right)).then_some(right))
 }
 
 /// A link with the process behind a door, if it is the one that was meant, and it is of a user that `may_be` says.

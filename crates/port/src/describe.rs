@@ -13,7 +13,7 @@ use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::send::{self, SendRight, life, moved, origin};
+use crate::send::{self, SendRight, ended, life, moved, origin, route};
 use crate::send_once::Way;
 use crate::{give_back, lending, vine};
 use core::cell::Cell;
@@ -381,7 +381,7 @@ fn elsewhere(
     right: &SendRight,
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
-    moved::await_word(right, Waiting::Always);
+    route::await_word(right, Waiting::Always);
     match origin::home(right, link) {
         Some(part) => Ok((part, Undo::Nothing)),
         None => of_another((process, link), right, (goes_on, is_once)),
@@ -396,7 +396,7 @@ fn of_another(
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
     loop {
-        let best = moved::best(right);
+        let best = route::best(right);
         if best.link().is_loop() {
             if send::is_forked(right) {
                 return Err(RightError::Dead);
@@ -406,7 +406,7 @@ fn of_another(
         if !Arc::ptr_eq(best.link(), link) {
             return third(process, link, best, (goes_on, is_once));
         }
-        if moved::is_revoked(best) {
+        if ended::is_revoked(best) {
             return Err(RightError::Dead);
         }
         let handle = best.origin().handle_at_home(best.handle(), link)?;
@@ -416,7 +416,7 @@ fn of_another(
             return Ok((Part::OfReceiver { handle }, Undo::Named(named)));
         }
         // It has become another since, whose name is another: as often as its port moves.
-        if core::ptr::eq(best, moved::best(right)) {
+        if core::ptr::eq(best, route::best(right)) {
             return Err(RightError::Dead);
         }
     }
@@ -445,7 +445,7 @@ fn third(
     right: &SendRight,
     (goes_on, is_once): (bool, bool),
 ) -> Result<(Part, Undo), RightError> {
-    if send::is_forked(right) || moved::is_down(right) || moved::is_revoked(right) {
+    if send::is_forked(right) || ended::is_down(right) || ended::is_revoked(right) {
         return Err(RightError::Dead);
     }
     let keep = match goes_on || is_once {

@@ -10,7 +10,7 @@ use crate::error::{Misuse, SendError};
 use crate::link::{Link, What, doorbell, tasks};
 use crate::message::Message;
 use crate::right::{Returned, Right};
-use crate::send::{self, SendRight, moved, spread};
+use crate::send::{self, SendRight, route, spread};
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::sync::atomic::Ordering;
@@ -238,7 +238,7 @@ impl Reply<'_> {
             return;
         }
         // The right by which it would go now: its port may have moved.
-        let right = moved::best(self.right);
+        let right = route::best(self.right);
         let link = right.link();
         self.at = Some(At::enter(right, link, What::Room, waker));
         let is_long =
@@ -258,7 +258,7 @@ impl Drop for Reply<'_> {
         self.at = None;
         if let State::Waiting(..) = self.state {
             // It may have been woken for room that it no longer takes.
-            tasks::wake_for_room(moved::best(self.right).link());
+            tasks::wake_for_room(route::best(self.right).link());
         }
     }
 }

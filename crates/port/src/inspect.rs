@@ -2,7 +2,7 @@
 
 use crate::error::{Gone, Misuse, SendError};
 use crate::link::backlog;
-use crate::send::{self, SendRight, moved};
+use crate::send::{self, SendRight, route};
 use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::counters::{
@@ -64,7 +64,7 @@ impl SendRight {
         if send::is_forked(self) {
             return Err(SendError::Misuse(Misuse::Forked));
         }
-        let link = moved::best(self).link();
+        let link = route::best(self).link();
         let deadline_ns = clock::deadline_ns(TIMEOUT);
         let (lock, arrived) = &link.waiters.slot_freed;
         let mut asked = false;

@@ -16,7 +16,7 @@ use crate::port::local::Shortcut;
 use crate::port::own::OwnRight;
 use crate::port::{exported, ports};
 use crate::process::Process;
-use crate::send::{self, SendRight, moved, right_by};
+use crate::send::{self, SendRight, ended, right_by};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use crate::{closing, link_life, links, rank};
@@ -200,8 +200,8 @@ pub(crate) fn right_to_own(
         if closing::is_closing(process, own.port()) {
             return Err(ConnectError::Gone(Gone::Port));
         }
-        if !moved::is_down(&right) {
-            return Ok(send::here::with_shortcut(right, Shortcut::of(own)));
+        if !ended::is_down(&right) {
+            return Ok(send::route::with_shortcut(right, Shortcut::of(own)));
         }
     }
     Err(ConnectError::Gone(Gone::Process))

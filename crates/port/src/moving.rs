@@ -19,7 +19,7 @@ use crate::port::{ONCE_MOVED_MAX, Port, exported, ports};
 use crate::process::Process;
 use crate::receive_right::{ReceiveRight, close_apart};
 use crate::right::Right;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, route};
 use crate::tables::{Table, Which};
 use crate::{binding, links, rank};
 use core::sync::atomic::Ordering;
@@ -263,7 +263,7 @@ pub(crate) fn hear_arrived(
         return Err(fault);
     }
     let right = crate::imported::import(process, link, (handle, port))?;
-    moved::pin(&right);
+    route::pin(&right);
     let mut leaving = moves(process).leaving();
     let departure = leaving.departures.get_mut(&token);
     match departure.filter(|departure| Arc::ptr_eq(&departure.link, link)) {

@@ -17,7 +17,7 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
 use crate::right::Right;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, route};
 use crate::sending::{fast, post};
 use crate::waiters::{OF_PROCESS, with_waiter};
 use core::time::Duration;
@@ -216,7 +216,7 @@ impl Request {
         rights: Vec<Right>,
         waiting: Waiting,
     ) -> Result<(), NotForwarded> {
-        let to = moved::best(to);
+        let to = route::best(to);
         if !self.is_call() {
             return Err(NotForwarded {
                 error: SendError::Misuse(Misuse::NotACall),

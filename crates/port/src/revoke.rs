@@ -10,7 +10,7 @@ use crate::link::{Link, revoked};
 use crate::port::{Port, notice, own};
 use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, route};
 use crate::{introduce, links};
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl SendRight {
     /// [`ReceiveRight::revoke_from`](crate::ReceiveRight::revoke_from).
     #[must_use]
     pub fn holder(&self) -> Holder {
-        Holder::of(moved::best(self).link())
+        Holder::of(route::best(self).link())
     }
 }
 

@@ -9,7 +9,7 @@ use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::reply_right::ReplyRight;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, ended, moved, route};
 use crate::send_once::{SendOnceRight, Way};
 use handfast_sys::OwnedFd;
 use std::sync::Arc;
@@ -169,23 +169,23 @@ impl Right {
 pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
     let link = to.link();
     !are_settled(rights, to)
-        && moved::failure(to).is_none()
+        && ended::failure(to).is_none()
         && link.users().is_patient(link.peer.uid, link.identity())
 }
 
 /// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
 fn are_settled(rights: &[Right], to: &SendRight) -> bool {
-    let home = moved::best(to).link();
+    let home = route::best(to).link();
     let is_settled = |right: &Right| match right {
         right if let Some(right) = right.to_send() => {
-            let best = moved::best(right);
+            let best = route::best(right);
             let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
             !goes_home || best.origin().is_settled()
         }
         // Its port has moved, perhaps there.
         Right::Own(own) => moved(own).is_none_or(|right| {
-            !Arc::ptr_eq(moved::best(&right).link(), home)
-                || moved::best(&right).origin().is_settled()
+            !Arc::ptr_eq(route::best(&right).link(), home)
+                || route::best(&right).origin().is_settled()
         }),
         _ => true,
     };

@@ -17,21 +17,21 @@ use handfast_proto::rights::Handle;
 use handfast_ring::lane::Refused;
 use handfast_sys::lock::OwnedGuard as Guard;
 pub use identity::Identity;
-pub(crate) use moved::{moved, right_by};
 pub(crate) use origin::{Origin, going};
 pub(crate) use room::LaneWait;
+pub(crate) use route::{moved, right_by};
 use std::sync::{Arc, OnceLock};
 pub(crate) use upgrade::Upgrade;
 
 pub(crate) mod aside;
 pub(crate) mod claimed;
+pub(crate) mod ended;
 pub(crate) mod going_home;
-pub(crate) mod here;
 pub(crate) mod identity;
 pub(crate) mod life;
-pub(crate) mod moved;
 pub(crate) mod origin;
 pub(crate) mod room;
+pub(crate) mod route;
 pub(crate) mod spread;
 pub(crate) mod upgrade;
 pub(crate) mod waiting;
@@ -86,6 +86,14 @@ pub(crate) type Posted<'a> = (&'a SendRight, (Ticket, u32, bool));
 static VERSIONS: AtomicU64 = AtomicU64::new(1);
 
 impl SendRight {
+    pub(crate) const fn port(&self) -> u32 {
+        self.port
+    }
+
+    pub(crate) const fn handle(&self) -> Handle {
+        self.handle
+    }
+
     pub(crate) fn new(
         process: &Arc<Process>,
         link: Arc<Link>,
@@ -105,7 +113,7 @@ impl SendRight {
     /// goes through another process, the process in between.
     #[must_use]
     pub fn peer(&self) -> handfast_sys::socket::Peer {
-        moved::best(self).link.peer
+        route::best(self).link.peer
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@ use crate::error::SendError;
 use crate::future::{At, LANE_LOOK_NS};
 use crate::link::What;
 use crate::right::{Returned, Right};
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, route};
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -82,7 +82,7 @@ impl Future for Sent<'_> {
         if let Some(ended) = self.look() {
             return Poll::Ready(ended);
         }
-        let right = moved::best(self.right);
+        let right = route::best(self.right);
         let link = right.link();
         let Some(lane) = link.map.known(right.receiver()) else {
             // For a lane: no wake-up comes when one falls out of use, so the keeper looks.

@@ -9,7 +9,7 @@ use crate::port::exported;
 use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::right::Right;
-use crate::send::{self, Origin, SendRight, moved};
+use crate::send::{self, Origin, SendRight, ended, route};
 use handfast_layout::part::Part;
 use handfast_proto::rights::Handle;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ fn known((process, link): (&Arc<Process>, &Arc<Link>), right: &SendRight) -> Opt
     if matches!(right.origin(), Origin::Home(_)) {
         return None;
     }
-    let right = moved::best(right);
-    if send::is_forked(right) || moved::is_down(right) || moved::is_revoked(right) {
+    let right = route::best(right);
+    if send::is_forked(right) || ended::is_down(right) || ended::is_revoked(right) {
         return None;
     }
     if Arc::ptr_eq(right.link(), link) {

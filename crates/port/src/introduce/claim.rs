@@ -5,7 +5,7 @@ use crate::link::returns::{For, Own};
 use crate::link::{IsAwaited, Link, lanes, redirects, usage};
 use crate::process::Process;
 use crate::seal::Seal;
-use crate::send::{self, Claimed, Origin, SendRight, life, moved, spread};
+use crate::send::{self, Claimed, Origin, SendRight, life, route, spread};
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::receiver_of;
 use std::sync::{Arc, Weak};
@@ -86,7 +86,7 @@ pub(crate) fn mint(process: &Arc<Process>, to: &SendRight, seal: Seal) -> Option
         }
     };
     let right = claim_by(process, to, said)?;
-    moved::pin(&right);
+    route::pin(&right);
     Some(right)
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn claim_by(
     let link = by.link();
     let at = (lanes::to(link, by.receiver())?, by.receiver());
     // Behind a mark its name may mean nothing any more.
-    let stays = || !moved::has_moved(by);
+    let stays = || !route::has_moved(by);
     let named = (by.port(), by.handle(), at, None);
     let right = claim_as(process, link, named, said, stays)?;
     // Asked for by that one, in the same lane.

@@ -8,7 +8,7 @@ use crate::link::{Link, doorbell, lanes, revoked};
 use crate::links;
 use crate::port::{ONCE_MOVED_MAX, Once, Port, exported, notice, ports};
 use crate::process::Process;
-use crate::send::{SendRight, claimed, life, moved};
+use crate::send::{SendRight, claimed, life, route};
 use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
@@ -47,7 +47,7 @@ impl Provided {
         let receiver = receiver_of(right.port());
         let lane = lanes::to(exporter, receiver)?;
         // Behind a mark its name may mean nothing any more.
-        let stays = || !moved::has_moved(right);
+        let stays = || !route::has_moved(right);
         say_in_lane(
             exporter,
             (lane, receiver),

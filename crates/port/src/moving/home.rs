@@ -15,7 +15,7 @@ use crate::receive_right::ReceiveRight;
 use crate::request::{Mark, Request, take_mark};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
-use crate::send::{SendRight, life, moved};
+use crate::send::{SendRight, claimed, ended, life};
 use crate::{closing, links, polling, rank};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -213,7 +213,7 @@ impl Home {
         let Some(to) = self.right_on(mark.seal) else {
             return false;
         };
-        while moved::failure(&to).is_none() {
+        while ended::failure(&to).is_none() {
             if Provided::say_as(mark.number, &to, &mark.link).is_some() {
                 return true;
             }
@@ -225,7 +225,7 @@ impl Home {
     /// The port was to be told this.
     fn told(&self, number: u64) -> bool {
         let to = &self.to;
-        while moved::failure(to).is_none() {
+        while ended::failure(to).is_none() {
             let words = (to.handle(), 0, 0);
             let said = LaneControl::Told { number };
             let lane = lanes::to(to.link(), to.receiver());
@@ -264,7 +264,7 @@ impl Home {
     fn minted(&self, seal: Seal) -> Option<SendRight> {
         let since_ns = clock::ticks_ns();
         loop {
-            if moved::failure(&self.to).is_some() {
+            if ended::failure(&self.to).is_some() {
                 return None;
             }
             let link = self.to.link();
@@ -285,7 +285,7 @@ impl Home {
             // Each holds a return slot until its answer has been taken.
             self.by_seal()
                 .values()
-                .for_each(|right| moved::settle(right));
+                .for_each(|right| claimed::settle(right));
             clock::nap();
         }
     }

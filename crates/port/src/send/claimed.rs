@@ -129,3 +129,10 @@ pub(crate) fn is_in_vain(right: &SendRight) -> bool {
 pub(crate) fn is_confirmed(right: &SendRight) -> bool {
     super::claim(right).is_none_or(|claimed| claimed.handle().is_some())
 }
+
+/// Sees to it that what was asked of the exporter, and has been answered, holds nothing any more.
+pub(crate) fn settle(right: &SendRight) {
+    if let Some(claimed) = super::claim(right) {
+        claimed.settle();
+    }
+}

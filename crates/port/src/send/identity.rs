@@ -1,6 +1,6 @@
 //! Whether two rights are one.
 
-use super::{Origin, SendRight, moved};
+use super::{Origin, SendRight, route};
 use std::sync::Arc;
 
 /// Whether two rights are to the same port with the same badge and permissions.
@@ -22,7 +22,7 @@ impl SendRight {
     /// have come. No system call; does not block.
     #[must_use]
     pub fn identity(&self, other: &Self) -> Identity {
-        let (this, other) = (moved::best(self), moved::best(other));
+        let (this, other) = (route::best(self), route::best(other));
         compare(this, other)
     }
 }

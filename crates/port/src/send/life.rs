@@ -1,6 +1,6 @@
 //! How long the exporter has to know a right: until its last copy is dropped, and what was sent with it has been taken.
 
-use super::{Origin, SendRight, aside, here, moved};
+use super::{Origin, SendRight, aside, route};
 use crate::link::{Link, releases};
 use core::sync::atomic::Ordering;
 use handfast_sys::deadline;
@@ -36,7 +36,7 @@ pub(crate) fn used_at(this: &SendRight, link: &Arc<Link>, lane: Option<u32>) {
         if Arc::ptr_eq(&right.link, link) {
             uses(right, lane);
         }
-        named = moved::next(right);
+        named = route::next(right);
     }
 }
 
@@ -65,7 +65,7 @@ impl Clone for SendRight {
             self.link.imports().copied(self.handle);
         }
         let (link, waiting) = (self.link.clone(), aside::waiting(self));
-        here::with_shortcut(
+        route::with_shortcut(
             super::with_origin(
                 super::of_handle(self.process(), link, self.port, self.handle, waiting),
                 self.origin.clone(),

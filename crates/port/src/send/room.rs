@@ -1,6 +1,6 @@
 //! Waiting for room: a slot of the lane, a block of its arena, a reply slot.
 
-use super::{SendRight, moved, waiting};
+use super::{SendRight, ended, waiting};
 use crate::error::{Exhausted, SendError};
 use crate::link::{Link, tasks};
 use crate::options::Waiting;
@@ -121,7 +121,7 @@ impl Place for Room<'_> {
     fn look(&mut self) -> bool {
         let link = self.right.link();
         link.failure(self.right.port()).is_some()
-            || moved::is_revoked(self.right)
+            || ended::is_revoked(self.right)
             // A fault is found again, and reported, by the post that follows.
             || super::lock(self.right, self.lane).producer.has_room(&link.region, self.len_bytes).unwrap_or(true)
     }

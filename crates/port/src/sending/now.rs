@@ -6,7 +6,7 @@ use crate::give_back;
 use crate::link::doorbell;
 use crate::options::Waiting;
 use crate::right::Right;
-use crate::send::{self, Origin, Posted, SendRight, moved};
+use crate::send::{self, Origin, Posted, SendRight, route};
 use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
@@ -29,7 +29,7 @@ pub(crate) fn give_now<'a>(
     let [given] = rights else {
         return None;
     };
-    let right = moved::best(this);
+    let right = route::best(this);
     if bytes.len() > MESSAGE_BYTES_MAX || send::is_forked(right) {
         return None;
     }

@@ -11,7 +11,7 @@ use crate::giving_up::Watch;
 use crate::link::doorbell;
 use crate::message::{Buffer, Message};
 use crate::options::Waiting;
-use crate::send::{self, SendRight, here};
+use crate::send::{self, SendRight, route};
 use crate::served::{calls, copy_into};
 use core::time::Duration;
 use handfast_layout::link::INLINE_BYTES;
@@ -75,7 +75,7 @@ impl SendRight {
     /// call may or may not have been served.
     #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
-        if let Some(by) = here::shortcut(self) {
+        if let Some(by) = route::shortcut(self) {
             return calls::call_here(self, by, bytes);
         }
         if deadline::may_end() {
@@ -92,7 +92,7 @@ impl SendRight {
     /// then keeps its old content.
     #[inline]
     pub fn call_into(&self, bytes: &[u8], reply: &mut [u8]) -> Result<usize, SendError> {
-        if let Some(by) = here::shortcut(self) {
+        if let Some(by) = route::shortcut(self) {
             return calls::call_here_into(self, by, bytes, reply);
         }
         if deadline::may_end() {
@@ -148,7 +148,7 @@ impl SendRight {
 }
 
 fn call_until(right: &SendRight, bytes: &[u8], deadline_ns: u64) -> Result<Message, SendError> {
-    if let Some(by) = here::shortcut(right) {
+    if let Some(by) = route::shortcut(right) {
         return calls::call_here_until(right, by, bytes, deadline_ns);
     }
     call_by(right, bytes, deadline_ns)

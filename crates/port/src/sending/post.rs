@@ -10,7 +10,7 @@ use crate::link::lanes::{self, Way, leaving};
 use crate::link::long::{self, Use};
 use crate::options::Waiting;
 use crate::send::{
-    self, Blocked, LaneWait, Origin, Posted, SendRight, claimed, moved, room, spread,
+    self, Blocked, LaneWait, Origin, Posted, SendRight, claimed, ended, room, route, spread,
 };
 use crate::slots::Ticket;
 use core::sync::atomic::Ordering;
@@ -32,8 +32,8 @@ pub(super) fn post<'a>(
     kind: Kind,
     waiting: Waiting,
 ) -> Result<(&'a SendRight, (Ticket, u32, u32)), SendError> {
-    moved::await_word(this, waiting);
-    let right = moved::best(this);
+    route::await_word(this, waiting);
+    let right = route::best(this);
     if !core::ptr::eq(right, this)
         && let Body::One(bytes) = bytes
         && let Some(posted) = fast::post_now(right, bytes, kind, waiting.words_of(kind))
@@ -61,7 +61,7 @@ pub(crate) fn post_loaded<'a>(
     load: &mut Load,
     waiting: Waiting,
 ) -> Result<Posted<'a>, SendError> {
-    moved::await_word(this, waiting);
+    route::await_word(this, waiting);
     if load.has_blocks() {
         // Which nobody passes on.
         while let Origin::Vine(Some(upgrade)) = this.origin()
@@ -73,7 +73,7 @@ pub(crate) fn post_loaded<'a>(
     let mut described = Described::new();
     let with = (&*load, &mut described);
     let (right, (ticket, lane, trouble)) =
-        post_with(moved::best(this), bytes_and_kind, with, waiting)?;
+        post_with(route::best(this), bytes_and_kind, with, waiting)?;
     spread::sent(right, bytes_and_kind.1, ticket);
     let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
     described.sent((right.process(), right.link()), load, Some(lane));
@@ -97,7 +97,7 @@ fn post_with<'a>(
         };
         // Acquire: pairs with the addition in `disturb`; earlier trouble is looked at.
         let trouble = right.link().trouble.load(Ordering::Acquire);
-        if let Some(next) = moved::successor(right, trouble)? {
+        if let Some(next) = route::successor(right, trouble)? {
             drop(lane_wait);
             return post_with(next, (bytes, kind), (load, described), waiting);
         }
@@ -258,6 +258,6 @@ fn wait_unblocked(
         Blocked::Right(error) => Err(error.into()),
         Blocked::Slots => room::wait_for_slot(right, waiting),
         Blocked::Lane(Refused::Full) => room::wait_for_room(right, lane, body_bytes, waiting),
-        Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(moved::poison(right, fault))),
+        Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(ended::poison(right, fault))),
     }
 }

@@ -10,7 +10,7 @@ use crate::options::Waiting;
 use crate::reply_right::ReplyRight;
 use crate::request::Request;
 use crate::right::Returned;
-use crate::send::{SendRight, here};
+use crate::send::{SendRight, route};
 use crate::sending::Sending;
 use handfast_layout::LONG_BYTES_MAX;
 use handfast_layout::link::Kind;
@@ -59,7 +59,7 @@ impl SendRight {
     /// The errors of [`Self::call`].
     pub fn call_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<Message, SendError> {
         let body = Body::of(pieces);
-        if here::shortcut(self).is_some() {
+        if route::shortcut(self).is_some() {
             return self.call(&together(body)?);
         }
         shielded(|waiting, deadline_ns| {
@@ -89,7 +89,7 @@ impl Sending<'_> {
     /// The errors of [`Self::call`].
     pub fn call_vectored(self, pieces: &[IoSlice<'_>]) -> Result<Message, Returned<SendError>> {
         let body = Body::of(pieces);
-        if here::shortcut(self.right).is_some() {
+        if route::shortcut(self.right).is_some() {
             return match together(body) {
                 Ok(bytes) => self.call(&bytes),
                 Err(error) => Err(self.returned(error)),

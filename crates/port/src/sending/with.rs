@@ -8,7 +8,7 @@ use crate::error::SendError;
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::right::{Returned, Right};
-use crate::send::{Posted, SendRight, here, moved};
+use crate::send::{Posted, SendRight, route};
 use crate::served::calls;
 use core::time::Duration;
 use handfast_layout::link::Kind;
@@ -43,7 +43,7 @@ impl SendRight {
     #[inline]
     pub fn with(&self, rights: impl IntoIterator<Item = Right>) -> Sending<'_> {
         Sending {
-            right: moved::best(self),
+            right: route::best(self),
             rights: list_of(rights),
         }
     }
@@ -160,7 +160,7 @@ impl<'a> Sending<'a> {
         bytes: &[u8],
         deadline_ns: Option<u64>,
     ) -> Option<Result<Message, Returned<SendError>>> {
-        let by = here::shortcut(self.right)?;
+        let by = route::shortcut(self.right)?;
         let rights = &mut self.rights;
         let outcome = calls::call_here_with(self.right, by, bytes, rights, deadline_ns)?;
         Some(outcome.map_err(|error| Returned {

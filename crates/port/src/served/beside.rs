@@ -7,7 +7,7 @@ use crate::imported::own_of;
 use crate::port::Port;
 use crate::process::Process;
 use crate::right::Right;
-use crate::send::{SendRight, here, moved};
+use crate::send::{SendRight, ended, route};
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
 use std::sync::Arc;
@@ -162,7 +162,7 @@ pub fn take_passed() -> Option<Passed> {
 /// The reason that a right is dead, if that is known here.
 #[must_use]
 pub fn end_of(right: &SendRight) -> Option<Gone> {
-    match here::is_as_before(moved::best(right)) {
+    match ended::is_as_before(route::best(right)) {
         Err(SendError::Gone(gone)) => Some(gone),
         Err(_) => Some(Gone::Process),
         Ok(()) => None,
@@ -250,7 +250,7 @@ pub(super) fn incoming(process: &Arc<Process>, port: &Arc<Port>, right: Right) -
         Right::Own(own) => Some(own.clone()),
         Right::Send(right) => {
             // Once: it may become another at any time.
-            let best = moved::best(right);
+            let best = route::best(right);
             match best.link().is_loop().then(|| own_of(process, best)) {
                 Some(Ok(Right::Own(own))) => Some(own),
                 // Revoked, or another's.

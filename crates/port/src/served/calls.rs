@@ -7,7 +7,7 @@ use crate::error::{DomainError, Gone, Misuse, SendError};
 use crate::message::Message;
 use crate::port::local::Shortcut;
 use crate::right::Right;
-use crate::send::{self, SendRight, here};
+use crate::send::{self, SendRight, ended, route};
 use core::sync::atomic::Ordering;
 use handfast_layout::MESSAGE_BYTES_MAX;
 
@@ -118,7 +118,7 @@ fn is_good_here(right: &SendRight, by: &Shortcut, bytes: &[u8]) -> Result<(), Se
     if by.own.port().is_closing.load(Ordering::Acquire) {
         return Err(SendError::Gone(Gone::Port));
     }
-    here::is_as_before(right)
+    ended::is_as_before(right)
 }
 
 #[inline]
@@ -152,7 +152,7 @@ impl Next {
         }
         let rights = core::mem::take(&mut self.rights);
         let (to, bytes) = (&self.to, self.bytes());
-        let Some(by) = here::shortcut(to) else {
+        let Some(by) = route::shortcut(to) else {
             let called = to.with(rights).call_by(bytes, deadline_ns);
             return called.map_err(|failed| failed.error);
         };

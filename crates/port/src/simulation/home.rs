@@ -10,7 +10,7 @@ use crate::port::notices::Notice;
 use crate::port::own::OwnRight;
 use crate::receive_right::ReceiveRight;
 use crate::right::Right;
-use crate::send::{SendRight, moved};
+use crate::send::{SendRight, route};
 use crate::send_once::SendOnceRight;
 use crate::{Node, links, paths, vine};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -237,7 +237,7 @@ impl Home {
 
     fn ask_after(&self, scene: &Scene, (port, right): &(u32, SendRight)) {
         // Holders of indirect rights are not told (`docs/limits.md`).
-        let (link, of) = (moved::best(right).link(), moved::best(right).port());
+        let (link, of) = (route::best(right).link(), route::best(right).port());
         let is_indirect = |home: &Arc<Self>| {
             let vine = vine::of(home.node.process()).get();
             home.number == link.peer.pid & 0xff && vine.is_some_and(|vine| vine.port.id == of)
@@ -448,7 +448,7 @@ impl Home {
 impl Scene {
     /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
     fn is_indirect(&self, right: &SendRight) -> bool {
-        let best = moved::best(right);
+        let best = route::best(right);
         let peer = best.link().peer.pid & 0xff;
         let home = self.homes.iter().find(|home| home.number == peer);
         home.is_none_or(|home| crate::port::ports::is_vine(home.node.process(), best.port()))
