@@ -24,16 +24,19 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::Encoded;
+use handfast_sys::futex::PrivateWord;
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{cpu, signal};
 use handfast_wait::Strategy;
 use std::cell::Cell;
 use std::sync::{Arc, Weak};
 
+mod spare;
 #[cfg(test)]
 mod tests;
 pub(crate) mod worker;
 
+use spare::{Crew, OF_CPU_MAX};
 use worker::WORKS_FOR;
 
 /// How long a worker waits for a message before it ends: long compared with making a thread, some 100 us.
@@ -73,11 +76,21 @@ pub struct PerCpu {
 pub struct Place {
     /// The CPU whose messages come to this receiver; `None` for the port's own receiver.
     pub cpu: Option<u32>,
-    /// Number of workers started so far.
+    /// Number of workers started so far, spare ones included.
     pub started: u64,
     /// Whether a worker runs now.
     pub is_served: bool,
+    /// The workers there are: one that takes messages, those whose handlers sleep, and spare ones.
+    pub workers: u32,
+    /// The limit that keeps messages waiting for handlers that sleep: there are too many workers.
+    pub exhausted: Option<Exhausted>,
 }
+
+const WORKERS_EXHAUSTED: Exhausted = Exhausted {
+    what: "workers of a CPU whose handlers sleep",
+    advice: Some("have handlers wait elsewhere, and answer by their reply rights"),
+    limit: OF_CPU_MAX as u64,
+};
 
 const RECEIVERS_EXHAUSTED: Exhausted = Exhausted {
     what: "ports of this process (serving on every CPU takes one more for each)",
@@ -126,6 +139,8 @@ struct Desk {
     right: ReceiveRight,
     cpu: Option<u32>,
     started: AtomicU64,
+    /// Counts the calls of spare workers.
+    calls: PrivateWord,
     state: Mutex<State, rank::Desk>,
 }
 
@@ -137,6 +152,7 @@ struct State {
     number: Option<u64>,
     /// Requests for which no thread could be started, and whether each would have been that thread's last.
     owed: Vec<(Request, bool)>,
+    crew: Crew,
 }
 
 /// Wakes a receiver's takers.
@@ -176,8 +192,11 @@ impl ReceiveRight {
     /// a CPU starts a worker there, in some 100 us; the worker ends after 100 ms without one.
     ///
     /// `handler` is called for each message and notice, on several CPUs at once; it answers by [`Worker::reply`], or as
-    /// any receiver does. While it runs, other messages of its CPU wait. A handler that panics ends its call as
-    /// [`Gone::Reply`](crate::error::Gone::Reply), and nothing else.
+    /// any receiver does. A handler that panics ends its call as [`Gone::Reply`](crate::error::Gone::Reply), and nothing else.
+    ///
+    /// While a handler computes, other messages of its CPU wait. While the handler of a call sleeps, another worker of the CPU takes the
+    /// next messages, at most 2 ms later: up to 64 workers on each CPU, of which one is spare ([`Place::exhausted`] says where
+    /// these are too few). One-way messages of a CPU are handled one after the other.
     ///
     /// Both sides sleep while they wait, whatever their strategies, since they share a CPU. A call takes a
     /// wake-up and two switches, some 5 us: as long as one client keeps a server busy, a [single thread](Self::receive)
@@ -272,11 +291,16 @@ impl PerCpu {
     /// The receivers, the port's own first, and their workers, as they are at this moment. A short lock each.
     #[must_use]
     pub fn places(&self) -> Vec<Place> {
-        let place = |desk: &Desk| Place {
-            cpu: desk.cpu,
-            // Relaxed: a count.
-            started: desk.started.load(Ordering::Relaxed),
-            is_served: desk.state().is_served,
+        let place = |desk: &Desk| {
+            let state = desk.state();
+            Place {
+                cpu: desk.cpu,
+                // Relaxed: a count.
+                started: desk.started.load(Ordering::Relaxed),
+                is_served: state.is_served,
+                workers: state.crew.workers(),
+                exhausted: state.crew.is_full().then_some(WORKERS_EXHAUSTED),
+            }
         };
         self.server.desks.iter().map(place).collect()
     }
@@ -345,6 +369,7 @@ impl Drop for PerCpu {
             let (number, owed) = (state.number.take(), core::mem::take(&mut state.owed));
             drop((state, owed));
             drop(number.map(|number| waits::leave_takers(&desk.port().at, number)));
+            desk.calls.add_and_wake();
         }
         // A handler that drops its own server does not wait for itself.
         if WORKS_FOR.get() != Arc::as_ptr(server) {
@@ -368,6 +393,7 @@ impl Desk {
             right,
             cpu,
             started: AtomicU64::new(0),
+            calls: PrivateWord::new(),
             state: Mutex::default(),
         }
     }

@@ -274,6 +274,13 @@ impl PrivateWord {
         unsafe { wake(NonNull::from(&self.0).cast(), u32::MAX) };
     }
 
+    /// Counts one and wakes one sleeper. One system call.
+    pub fn add_and_wake_one(&self) {
+        self.0.fetch_add(1, core::sync::atomic::Ordering::SeqCst);
+        // SAFETY: the word lives as long as `self`.
+        unsafe { wake(NonNull::from(&self.0).cast(), 1) };
+    }
+
     /// Sleeps until the count differs from `seen`, or the deadline. May return early.
     pub fn wait(&self, seen: u32, deadline_ns: Option<u64>) -> Wait {
         // SAFETY: the word lives as long as `self`, which outlives the call.

@@ -3,6 +3,8 @@
 //!
 //! The result is how throughput grows with the clients: the ratio of so many on so many CPUs to one on one, within one
 //! round. Other programs' time slices fall out of the second form of it, at the pace of the median call.
+//!
+//! Then a crowd of clients on each CPU, without and with handlers that sleep: how many of the requests beside those are still answered.
 
 use crate::laws::Law;
 use crate::plan::{Placement, Plan, Task, Timing};
@@ -25,6 +27,10 @@ const LIMIT: &str = "futex-percpu";
 /// Microseconds of work for each request.
 const WORKS_US: [u64; 3] = [0, 2, 10];
 
+/// Clients on each CPU, in the crowd whose requests have handlers sleep: more than sleep at once. And in all.
+const CROWD: usize = 32;
+const CROWD_MAX: usize = 128;
+
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(5, 10), Timing::ms(15, 40));
@@ -39,7 +45,8 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         .into_iter()
         .filter(|system| wanted(run, system.named().name()))
         .collect();
-    run.expect(systems.len() * clients.len() * WORKS_US.len() * run.rounds as usize);
+    let readings = clients.len() * WORKS_US.len() + 2;
+    run.expect(systems.len() * readings * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
@@ -47,7 +54,11 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             let mut turns = Vec::new();
             for count in &clients {
                 for system in &systems {
-                    let turn = turn(run, system.as_ref(), (*count, work_us), timing);
+                    let task = match work_us {
+                        0 => Task::Echo,
+                        work_us => Task::Service(Law::Constant(work_us)),
+                    };
+                    let turn = turn(run, system.as_ref(), (*count, task, work_us), timing);
                     turns.extend(turn);
                 }
             }
@@ -83,7 +94,13 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                 }
             }
         }
+        crowd(run, &systems, cpus.len(), timing, &mut board);
     }
+    run.notes.push(
+        "every-10th-sleeps: of a crowd, every tenth request of a client has its handler sleep 1 ms; to one: requests of \
+         each kind / as many of the crowd in which no handler sleeps."
+            .to_owned(),
+    );
     run.notes.push(
         "ratio: ops/s / ops/s of `futex-percpu`; to one: ops/s / ops/s of the same system with one client; at pace: the \
          same, of clients at the pace of their median calls. More is better. Client n is pinned to CPU n. p50 and p99 are \
@@ -91,6 +108,41 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             .to_owned(),
     );
     Ok(board.rows())
+}
+
+/// A crowd without and with handlers that sleep.
+fn crowd(
+    run: &mut Run,
+    systems: &[Box<dyn Runnable>],
+    cpus: usize,
+    timing: Timing,
+    board: &mut Board,
+) {
+    let clients = CROWD_MAX.min(CROWD * cpus);
+    for system in systems {
+        let mut awake = None;
+        for (case, task) in [("crowd", Task::Echo), ("every-10th-sleeps", Task::Doze)] {
+            let Some((system, _, turn)) = turn(run, system.as_ref(), (clients, task, 0), timing)
+            else {
+                continue;
+            };
+            let ops_per_s = turn.reading.ops_per_s;
+            let reading = Reading {
+                ratio_to_one: ratio(ops_per_s, awake.unwrap_or(ops_per_s)),
+                ..turn.reading
+            };
+            awake = Some(ops_per_s);
+            if run.wants(system) {
+                let key = Key {
+                    case: case.to_owned(),
+                    system,
+                    payload_bytes: None,
+                    clients: Some(clients),
+                };
+                board.add(key, reading);
+            }
+        }
+    }
 }
 
 struct Turn {
@@ -102,13 +154,9 @@ struct Turn {
 fn turn(
     run: &mut Run,
     system: &dyn Runnable,
-    (clients, work_us): (usize, u64),
+    (clients, task, work_us): (usize, Task, u64),
     timing: Timing,
 ) -> Option<(&'static str, usize, Turn)> {
-    let task = match work_us {
-        0 => Task::Echo,
-        work_us => Task::Service(Law::Constant(work_us)),
-    };
     let plan = Plan {
         task,
         clients,

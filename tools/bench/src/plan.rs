@@ -55,6 +55,21 @@ pub enum Task {
     Return,
     /// An echo with rights beside the bytes.
     Pass(Passed),
+    /// An echo, and every tenth request of each client has the server's thread sleep for a millisecond.
+    Doze,
+}
+
+/// How long a handler sleeps.
+pub(crate) const DOZE: Duration = Duration::from_millis(1);
+/// Every so many requests of each client.
+pub(crate) const DOZES_EVERY: u64 = 10;
+
+/// The server's part of [`Task::Doze`]: a request begins with its number.
+pub(crate) fn doze(request: &[u8]) {
+    let number = request.first_chunk().copied().map(u64::from_le_bytes);
+    if number.is_some_and(|number| number % DOZES_EVERY == DOZES_EVERY - 1) {
+        std::thread::sleep(DOZE);
+    }
 }
 
 /// The rights in a call and its reply.

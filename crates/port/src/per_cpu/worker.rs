@@ -1,6 +1,7 @@
 //! Workers: their start, their work, their end.
 
-use super::{Bell, IDLE, Running, Server, Servers, State, Worker};
+use super::spare::Turn;
+use super::{Bell, Desk, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
 use crate::guest;
 use crate::poller::answered;
@@ -26,7 +27,21 @@ thread_local! {
     static ANSWERS: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    pub(super) const fn at(desk: &'a Desk) -> Self {
+        Self {
+            desk,
+            answered: Cell::new(None),
+        }
+    }
+
+    /// No request of the next few is its.
+    fn pool(&self) {
+        if let Some(answered) = self.answered.take() {
+            answered.pool();
+        }
+    }
+
     /// The CPU that the worker is pinned to; `None` for the worker that serves senders on none of the server's CPUs.
     #[must_use]
     pub const fn cpu(&self) -> Option<u32> {
@@ -153,15 +168,25 @@ impl Server {
         }
     }
 
-    /// A worker, or a thread that looks for one, is at the desk from now on, if none was.
+    /// A thread that looks for a worker is at the desk from now on, if none was, and no spare worker is there to be called, or is still
+    /// to come.
     fn is_taken_up(&self, index: usize) -> bool {
-        let state = self.desks[index].state();
-        !self.is_over() && self.is_taken_up_after(state, index)
+        let desk = &self.desks[index];
+        let mut state = desk.state();
+        if self.is_over() || state.is_served {
+            return false;
+        }
+        if state.crew.is_to_come() {
+            drop(state);
+            desk.calls.add_and_wake_one();
+            return false;
+        }
+        self.is_taken_up_after(state, index)
     }
 
     /// No one is among the takers then: a taker that was called, and is not there to look, would keep others from being
     /// called.
-    fn is_taken_up_after(
+    pub(super) fn is_taken_up_after(
         &self,
         mut state: MutexGuard<'_, State, rank::Desk>,
         index: usize,
@@ -170,6 +195,7 @@ impl Server {
             return false;
         }
         let number = state.number.take();
+        state.crew.has_come();
         drop(state);
         drop(number.map(|number| waits::leave_takers(&self.desks[index].port().at, number)));
         true
@@ -194,8 +220,10 @@ impl Server {
         let thread = std::thread::Builder::new().name("handfast-worker".into());
         // Relaxed: a count. Before its first answer.
         desk.started.fetch_add(1, Ordering::Relaxed);
+        desk.state().crew.comes();
         let made = thread.spawn(move || {
             server.work(index, take(&first), is_last);
+            server.desks[index].state().crew.goes();
             drop(first);
             // Its end may be the end of the port, which a waiting thread wants to have seen.
             drop(server);
@@ -207,53 +235,119 @@ impl Server {
             guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
             let owed = take(&given).map(|request| (request, is_last));
             // Before it counts no more: a thread that waits for that drops it.
-            desk.state().owed.extend(owed);
+            let mut state = desk.state();
+            state.owed.extend(owed);
+            state.crew.goes();
+            drop(state);
             self.running.sub();
         }
     }
 
     /// A worker's life.
     fn work(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
+        self.begin(index);
+        let desk = &self.desks[index];
+        let worker = Worker::at(desk);
+        if is_last {
+            // Another is at the desk.
+            first
+                .into_iter()
+                .for_each(|request| self.handle(&worker, request));
+            return;
+        }
+        let turn = Turn::of(desk);
+        let is_there = match first {
+            Some(request) => self.handle_at(index, &worker, &turn, request),
+            None => true,
+        };
+        self.stay(index, &worker, is_there.then_some(turn));
+    }
+
+    /// This thread works for the server from now on.
+    pub(super) fn begin(self: &Arc<Self>, index: usize) {
         WORKS_FOR.set(Arc::as_ptr(self));
         signal::set_mask(&self.signals);
-        let desk = &self.desks[index];
+        let cpu = self.desks[index].cpu;
         // The CPU may have been taken away from the process since: then it serves from another.
-        let pinned = match &desk.cpu {
+        let pinned = match &cpu {
             Some(cpu) => cpu::pin(core::slice::from_ref(cpu)),
             None => cpu::pin(&self.cpus),
         };
         if let Err(errno) = pinned {
-            guest::tell!(debug, cpu = desk.cpu, %errno, "a worker is not pinned");
+            guest::tell!(debug, cpu, %errno, "a worker is not pinned");
         }
-        let worker = Worker {
-            desk,
-            answered: Cell::new(None),
-        };
-        // The handler's own words say what it was; its request has ended.
-        let handle = |request| {
-            let _ = guest::guarded(|| (self.handler)(&worker, request));
-        };
-        if let Some(first) = first {
-            handle(first);
+    }
+
+    /// A worker's life at the desk, and as a spare one while another is there.
+    pub(super) fn stay(
+        self: &Arc<Self>,
+        index: usize,
+        worker: &Worker<'_>,
+        mut turn: Option<Turn>,
+    ) {
+        loop {
+            let Some(own) = turn.take().or_else(|| self.spare(index)) else {
+                return;
+            };
+            turn = self.serve(index, worker, &own).then_some(own);
+            if turn.is_some() {
+                // Nothing came for long.
+                return;
+            }
         }
-        if is_last {
-            return;
-        }
+    }
+
+    /// Serves at the desk until nothing has come for long; `false`: until another worker is there.
+    fn serve(self: &Arc<Self>, index: usize, worker: &Worker<'_>, turn: &Turn) -> bool {
         loop {
             while !self.is_over()
                 && let Some(request) = worker.next()
             {
-                handle(request);
+                if !self.handle_at(index, worker, turn, request) {
+                    return false;
+                }
             }
-            if let Some(answered) = worker.answered.take() {
-                answered.pool();
+            worker.pool();
+            let (request, is_last) = match self.rest(index) {
+                Rest::GoOn(request) => (request, false),
+                Rest::Last(request) => (request, true),
+                Rest::End => return true,
+            };
+            if is_last {
+                self.handle(worker, request);
+                return true;
             }
-            match self.rest(index) {
-                Rest::GoOn(request) => handle(request),
-                Rest::Last(request) => return handle(request),
-                Rest::End => return,
+            if !self.handle_at(index, worker, turn, request) {
+                return false;
             }
         }
+    }
+
+    /// The handler's own words say what it was when it panics; its request has ended.
+    fn handle(&self, worker: &Worker<'_>, request: Request) {
+        let _ = guest::guarded(|| (self.handler)(worker, request));
+    }
+
+    /// Handles a request at the desk. Whether this worker is still there: always after a one-way message, since its sender's next one
+    /// would otherwise be handled before it.
+    fn handle_at(
+        self: &Arc<Self>,
+        index: usize,
+        worker: &Worker<'_>,
+        turn: &Turn,
+        request: Request,
+    ) -> bool {
+        if !request.is_call() {
+            self.handle(worker, request);
+            return true;
+        }
+        self.begins(index);
+        self.handle(worker, request);
+        let is_there = turn.ends(&self.desks[index]);
+        if !is_there {
+            worker.pool();
+        }
+        is_there
     }
 }
 
@@ -285,11 +379,11 @@ impl Running {
         self.count.lock()
     }
 
-    fn add(&self) {
+    pub(super) fn add(&self) {
         *self.count() += 1;
     }
 
-    fn sub(&self) {
+    pub(super) fn sub(&self) {
         *self.count() -= 1;
         self.ended.notify_all();
     }

@@ -3,7 +3,7 @@
 
 use super::{Caller, Producer, System};
 use crate::control::{Control, Phase, Slot, Tally};
-use crate::plan::{ChildSpec, Placement, Plan, Role, Task};
+use crate::plan::{ChildSpec, Placement, Plan, Role, Task, doze};
 use crate::process::adopt;
 use crate::shared::{Piece, Shared};
 use crate::work::Work;
@@ -189,6 +189,10 @@ pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
                 0
             })
         }
+        Task::Doze => system.serve(seat, |message| {
+            doze(message);
+            message.len()
+        }),
         Task::Consume => system.serve(seat, |message| {
             let sum = checksum(message);
             message[..8].copy_from_slice(&sum.to_le_bytes());
@@ -212,18 +216,20 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
     let mut reply = vec![0; seat.plan.reply_bytes()];
     let pieces = request.len() / size_of::<Piece>();
     match seat.plan.task {
-        Task::Echo | Task::Stream | Task::OneWay | Task::Pass(_) => drive(seat, |counter| {
-            if let Some(number) = request.first_chunk_mut() {
-                *number = counter.to_le_bytes();
-            }
-            let start = clock::ticks_ns();
-            caller.call(&request, &mut reply)?;
-            let end = clock::ticks_ns();
-            if let Some(number) = reply.first_chunk() {
-                check(u64::from_le_bytes(*number), counter)?;
-            }
-            Ok(end - start)
-        }),
+        Task::Echo | Task::Stream | Task::OneWay | Task::Pass(_) | Task::Doze => {
+            drive(seat, |counter| {
+                if let Some(number) = request.first_chunk_mut() {
+                    *number = counter.to_le_bytes();
+                }
+                let start = clock::ticks_ns();
+                caller.call(&request, &mut reply)?;
+                let end = clock::ticks_ns();
+                if let Some(number) = reply.first_chunk() {
+                    check(u64::from_le_bytes(*number), counter)?;
+                }
+                Ok(end - start)
+            })
+        }
         Task::Return => drive(seat, |counter| {
             let make = |index| piece(counter, index);
             let start = clock::ticks_ns();

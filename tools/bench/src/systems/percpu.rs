@@ -6,7 +6,7 @@ use super::lanes::{Lane, Lanes};
 use super::pair::{FUTEX, PairCaller};
 use super::waiters::{SpinThenSleep, Waiter};
 use super::{Bundle, Named, Runnable, System, Waits};
-use crate::plan::{Plan, Task};
+use crate::plan::{Plan, Task, doze};
 use crate::shared::Shared;
 use crate::systems::child::{self, Seat};
 use crate::work::Work;
@@ -19,10 +19,14 @@ fn handle(task: Task, message: &mut [u8]) -> usize {
     thread_local! {
         static WORK: RefCell<Option<Work>> = const { RefCell::new(None) };
     }
-    if let Task::Service(law) = task {
-        let spent =
-            WORK.with_borrow_mut(|work| work.get_or_insert_with(|| Work::new(law)).next_ns());
-        message[8..16].copy_from_slice(&spent.to_le_bytes());
+    match task {
+        Task::Service(law) => {
+            let spent =
+                WORK.with_borrow_mut(|work| work.get_or_insert_with(|| Work::new(law)).next_ns());
+            message[8..16].copy_from_slice(&spent.to_le_bytes());
+        }
+        Task::Doze => doze(message),
+        _ => {}
     }
     message.len()
 }
