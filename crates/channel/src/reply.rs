@@ -166,7 +166,7 @@ impl Slot {
     #[inline(always)]
     #[must_use]
     pub fn is_answered(self, memory: &impl Memory, generation: u32) -> bool {
-        // E6 reply, load half. Acquire: the outcome may be copied out. Store half: `answer`.
+        // E6 reply, load half. Acquire: the outcome may be copied out. Store half: `answer_described`.
         memory.load(self.at + reply::GENERATION, Acquire) == generation
     }
 

@@ -8,7 +8,7 @@ pub fn parts(bytes: &[u8]) {
     let (mut units, _) = bytes.as_chunks::<16>();
     units = &units[..units.len().min(UNITS_MAX)];
     while let [first, ..] = units {
-        // The short way for what comes most says the same.
+        // The fast path for the most frequent part says the same.
         let of_sender =
             Part::of_sender(first).map(|(handle, port)| Part::OfSender { handle, port });
         let Some((part, count)) = Part::parse(units) else {

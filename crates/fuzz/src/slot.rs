@@ -178,7 +178,7 @@ fn step(
     Ok(())
 }
 
-/// The straight way takes what the other one would, or leaves it to that.
+/// The fast path takes what the slow one would, or leaves the message to the slow one.
 fn poll(region: &Region, consumer: &mut Consumer, input: &mut Input<'_>) -> Result<()> {
     let position = consumer.position();
     let is_ready = consumer.is_ready(region);

@@ -117,7 +117,7 @@ impl Consumer {
     #[must_use]
     pub fn is_ready(&self, memory: &impl Memory) -> bool {
         // E1 publish, load half. Acquire, by `shows`: after this the words and bytes of the slot may be
-        // copied. Store half: `Producer::post`.
+        // copied. Store half: `Producer::post_described`.
         memory.shows(
             self.place.slot(self.head) + slot::SEQUENCE,
             self.head.wrapping_add(1),
@@ -236,13 +236,14 @@ impl Consumer {
         })
     }
 
-    /// [`Self::is_ready`] and [`Self::take`] in one, for the straight path, to be followed by
-    /// [`Self::publish_due`] as that: where the slot lies is found before the word that orders
-    /// memory is read, and not again after it. Takes messages without parts through the
-    /// `usual` right: a port word, or what is none.
+    /// [`Self::is_ready`] and [`Self::take`] in one function, for the fast path. The caller calls
+    /// [`Self::publish_due`] afterwards, as after [`Self::take`]. The slot's address is computed once, before the sequence
+    /// word is read: the Acquire would make the compiler compute it again. Takes a message without parts that came
+    /// through the `usual` right, the port word of the right that the lane's last message used. A value that is no port
+    /// word matches no message.
     ///
     /// # Errors
-    /// [`Unusual`] when it is another; it is then not taken.
+    /// [`Unusual`] for any other message, which is then not taken.
     #[inline(always)]
     pub fn poll(
         &mut self,
@@ -297,7 +298,7 @@ impl Consumer {
         }
     }
 
-    /// The straight path: short one-way messages, which take few instructions and few stores each, so that the
+    /// The fast path of [`Self::poll_many`]: short one-way messages, which take few instructions and few stores each, so that the
     /// processor has many lines under way. Not inlined, so that registers suffice.
     #[inline(never)]
     fn poll_short(

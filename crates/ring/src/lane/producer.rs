@@ -208,7 +208,7 @@ impl Producer {
         }
     }
 
-    /// The straight path: one-way messages that fit their slots, as many as there is known to be room for. Returns
+    /// The fast path of [`Self::post_many`]: one-way messages that fit their slots, as many as there is known to be room for. Returns
     /// how many.
     ///
     /// Its loop stores to slots and nowhere else. Stores become visible in order, and one that finds its
