@@ -84,7 +84,7 @@ impl NodeBuilder {
         self
     }
 
-    /// Starts the node, which takes a control thread and six descriptors. The first node of a process also measures the machine, in about 5 ms.
+    /// Starts the node, which takes a control thread and six descriptors, until it is shut down and its handles are dropped. The first node of a process also measures the machine, in about 5 ms.
     ///
     /// # Errors
     /// [`NodeError`], without descriptors, memory or threads.

@@ -45,8 +45,10 @@ pub(crate) mod waiting;
 /// A clone is the same right. It costs a short lock, two where the right has options of its own, and no system call. A right that came
 /// in a message waits by the environment's [`Options`], until [`Self::set_options`].
 ///
-/// Dropping the last right of a process to another ends their link, once the sent messages have been taken, unless the other
-/// process uses it.
+/// Dropping the process's last right to another process ends their link, unless the other process uses the link: once all messages sent
+/// before the drop have been received, or after one second. Messages that wait then are still received, like those of
+/// a process that has ended, except that messages of more than 64 KiB are lost. Blocks that this process has lent come
+/// back when the link ends ([`LoanError::Gone`](crate::error::LoanError::Gone)), and rights to its ports end.
 pub struct SendRight {
     link: Arc<Link>,
     receiver: u32,

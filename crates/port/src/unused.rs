@@ -2,7 +2,7 @@
 //!
 //! The side that made it reports it unused, once all its messages through the link have been taken, or a second has
 //! passed, and does not use it from then on. The other process may have begun to use it meanwhile: it ends the link, or
-//! says that it stays.
+//! says that it stays. Messages that it has not received by then are received as those of a process that has ended.
 //!
 //! ```text
 //! connector -> acceptor    unused
@@ -22,7 +22,7 @@ use handfast_layout::link::LANES;
 use handfast_sys::clock;
 use std::sync::Arc;
 
-/// How long the peer has to take what was sent, before it is left behind.
+/// How long the peer has to take what was sent, before the link is reported unused all the same.
 const LINGER_NS: u64 = 1_000_000_000;
 /// Links that the processes of one user may leave unanswered, for longer than that, and at all.
 const UNANSWERED_MAX: usize = 16;
