@@ -194,6 +194,7 @@ impl<'a> Call<'a> {
         self.outcome(taken)
     }
 
+    /// Waits for the reply, until a deadline if there is one, and returns it as a message. Uses the call up.
     #[inline(always)]
     pub(crate) fn message_by(self, deadline_ns: Option<u64>) -> Result<Message, SendError> {
         let (right, mut message) = (self.right, Message::new());
@@ -219,6 +220,9 @@ impl<'a> Call<'a> {
         self.right
     }
 
+    /// Waits for the outcome and copies a reply into `sink`; returns its length. The wait ends without one at the deadline, or when `outer`
+    /// says that the caller on whose behalf the call was made has given up. The first looks do not ask the strategy:
+    /// that, and sleeping, is [`Self::wait_long`].
     #[inline(always)]
     pub(crate) fn wait_by(
         mut self,
@@ -253,6 +257,7 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// Waits by the strategy: at an [`Answer`], which sleeps in the reply slot's wait word.
     #[cold]
     fn wait_long(
         mut self,

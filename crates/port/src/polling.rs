@@ -84,7 +84,7 @@ fn renew_waiter(port: &Receiver, poller: &mut Poller) {
     }
 }
 
-/// The straight path: look, and only then ask the strategy. A request that has come passes through `then`
+/// The fast path of a receive: looks a few times, and only then asks the strategy. A request that has come passes through `then`
 /// while this thread still holds the poller.
 #[inline(always)]
 pub(crate) fn wait<'a, T>(

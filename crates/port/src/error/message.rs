@@ -55,7 +55,9 @@ pub enum SendError {
     /// The domain behind the port did not serve the call.
     #[error(transparent)]
     Domain(DomainError),
-    /// A limit of the link was reached.
+    /// A limit was reached. Before anything was sent: all 16 lanes to the process have been in use for a second, with messages that it has not
+    /// received or calls that it has not answered; or no return slot of the link is free ([`ReplyRight`](crate::ReplyRight)). After a call was
+    /// served: this process had no memory or descriptor for a long reply.
     #[error(transparent)]
     Exhausted(Exhausted),
     /// The message's rights cannot be sent.

@@ -1,4 +1,5 @@
-//! The short way of a message: what has been so is so still, and one look says that.
+//! The fast path of a send: if nothing has changed on the link since this right's last send, one comparison of the link's
+//! count of troubles replaces all checks.
 
 use crate::call_slots;
 use crate::link::passing::Known;
@@ -80,8 +81,10 @@ pub(super) fn fetch_next(right: &SendRight, lane: u32, len_bytes: usize, passed:
     outgoing.producer.fetch_next(&region, len_bytes);
 }
 
-/// Reserves the reply slot of a call and publishes the message, with units that describe its rights. Two
-/// words: the name of the reply right it passes on, or the time until which the caller of a call waits.
+/// Publishes a message, with units that describe its rights. A call takes the reply slot reserved after the lane's last call, or
+/// reserves one now, and the next call's slot is reserved after the post. `words` depend on the kind: of a call, the
+/// time until which its caller waits ([`Waiting::words`](crate::options::Waiting::words)); of a reply right passed on, its name and its
+/// generation; of a one-way message, zeros.
 #[inline(always)]
 pub(crate) fn post_described(
     right: &SendRight,

@@ -38,7 +38,9 @@ impl SendOnceRight {
         self.send_by(rights, |right, rights| right.with(rights).send(bytes))
     }
 
-    /// Like [`Self::send_with`]. Never blocks. The first such message to a port of this process may make a link ([`OwnRight::connect`](crate::OwnRight::connect)).
+    /// Like [`Self::send_with`], without waiting for room. May wait for the process of a right among `rights`, as
+    /// [`Sending::try_send`](crate::Sending::try_send) does. The first such message to a port of this process may make a link
+    /// ([`OwnRight::connect`](crate::OwnRight::connect)).
     ///
     /// # Errors
     /// The errors of [`Self::send_with`], and [`SendError::Full`] without room.

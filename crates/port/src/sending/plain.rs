@@ -1,7 +1,8 @@
 //! Sending and calling with bytes alone.
 //!
-//! A call passes through [`SendRight::call`], `post::post`, `Producer::post`, `doorbell::ring` and `Answer`'s looks on this side;
-//! `ARCHITECTURE.md` follows one.
+//! A call to a server that is awake passes on this side through [`SendRight::call`], `start`, `fast::post_now`, `Producer::post_described`,
+//! `doorbell::ring` and `Call::wait_by`; `ARCHITECTURE.md` follows one. `post::post` is the slow path of a post. A caller that may
+//! sleep waits at an `Answer` (`call/sleep.rs`).
 
 use super::{fast, post};
 use crate::body::Body;
@@ -26,13 +27,15 @@ impl SendRight {
     ///
     /// A message of more than 64 KiB ([`MESSAGE_BYTES_MAX`](crate::MESSAGE_BYTES_MAX)) goes in memory that is lent to the receiver's process, and copied
     /// there before it is received. The first such messages make that memory, some ten system calls and a millisecond for each MiB; it is kept for
-    /// the next ones, until 10 s after the last. 8 of them are under way to one process at most.
+    /// the next ones, until 10 s after the last. At most 15 such messages, and 128 MiB of them, are under way to one process.
     ///
     /// Delivery is not confirmed: a message that was sent and not received is lost when the port is dropped or its process
     /// ends. Use [`call`](Self::call) when it must not be lost.
     ///
     /// # Errors
     /// [`SendError`]; nothing was sent then. When the peer dies while this waits, [`SendError::Gone`] within milliseconds.
+    /// [`SendError::Exhausted`] after a second in which all 16 lanes to the port's process were in use for other ports of that process: with
+    /// messages that have not been received, or calls that have not been answered.
     pub fn send(&self, bytes: &[u8]) -> Result<(), SendError> {
         send_by(self, bytes, Waiting::Always)
     }
@@ -72,7 +75,7 @@ impl SendRight {
     ///
     /// # Errors
     /// [`SendError`]. When the peer dies meanwhile, [`SendError::Gone`] within milliseconds; the
-    /// call may or may not have been served.
+    /// call may or may not have been served. [`SendError::Exhausted`] as for [`Self::send`]; the call was not made then.
     #[inline]
     pub fn call(&self, bytes: &[u8]) -> Result<Message, SendError> {
         if let Some(by) = route::shortcut(self) {
@@ -141,7 +144,7 @@ impl SendRight {
     /// with 16 in flight it has to take a reply before it calls again.
     ///
     /// # Errors
-    /// [`SendError::Full`] without room in the queue or a free reply slot.
+    /// [`SendError::Full`] without room in the queue or a free reply slot; other errors as of [`Self::send`].
     pub fn try_call(&self, bytes: &[u8]) -> Result<Call<'_>, SendError> {
         start(self, bytes, Waiting::Never)
     }

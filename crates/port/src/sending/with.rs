@@ -74,7 +74,11 @@ impl<'a> Sending<'a> {
         self.send_by(bytes, Waiting::Until(clock::instant_ns(deadline)))
     }
 
-    /// Like [`SendRight::try_send`].
+    /// Like [`SendRight::try_send`], without waiting for room.
+    ///
+    /// Waits all the same, for 100 ms at most, where one of the rights came from a third process and is sent to the process of its port,
+    /// which has not yet confirmed it: that process has not received at the port since. For a process of another user the limit is 10 ms.
+    /// After a wait in vain, the limit is 0.5 ms for the next 10 s. Then the error is [`RightError::Unsettled`](crate::error::RightError::Unsettled).
     ///
     /// # Errors
     /// The errors of [`SendRight::try_send`], and [`SendError::Right`].
@@ -145,7 +149,7 @@ impl<'a> Sending<'a> {
         bare(call.message_by(Some(deadline_ns)))
     }
 
-    /// Like [`SendRight::try_call`].
+    /// Like [`SendRight::try_call`]. May wait for the process of one of the rights, as [`Self::try_send`] does.
     ///
     /// # Errors
     /// The errors of [`SendRight::try_call`], and [`SendError::Right`].
