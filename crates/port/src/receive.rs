@@ -45,11 +45,13 @@ impl ReceiveRight {
         polling::set_waiter(self.receiver(), Waiter::new(strategy, cap));
     }
 
-    /// Waits for a message by the port's strategy. Busy: no system call, one copy.
+    /// Waits for a message by the port's strategy. While messages wait, a receive makes no system call. It copies the bytes once.
     ///
     /// # Errors
-    /// [`ReceiveError::Misuse`] in a forked child. A client's death or fault is no error here:
-    /// its messages end, others are not disturbed.
+    /// [`ReceiveError::Misuse`]: in a forked child ([`Misuse::Forked`](crate::error::Misuse::Forked)), once the node was shut down
+    /// ([`Misuse::Shutdown`](crate::error::Misuse::Shutdown)), and where this would wait in the library's control thread
+    /// ([`Misuse::ControlThread`](crate::error::Misuse::ControlThread)). A client's death or fault is no error here: its messages
+    /// end, others are not disturbed.
     pub fn receive(&self) -> Result<Request, ReceiveError> {
         receive_by(self, None)
     }
@@ -108,7 +110,7 @@ impl ReceiveRight {
     /// being polled when the client posts again. For a one-way message or a notice this sends no reply and
     /// only waits.
     ///
-    /// Busy: no system call, two copies. One system call if the caller sleeps.
+    /// While messages wait and the caller is awake, the operation makes no system call; a sleeping caller takes one. It copies the reply and the next message, once each.
     ///
     /// # Errors
     /// The errors of [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as

@@ -60,6 +60,9 @@ mod sleep;
 ///
 /// Ports are served in turn, and so are ready descriptors; calls as they were added. A busy member delays another by one message or
 /// event, and no kind keeps the others waiting.
+///
+/// Dropping the set drops its members: receive rights, so that their ports end, and calls, which are given up. [`Self::remove`] gives a receive
+/// right back before. Descriptors that were added stay open at the program; the set closes its duplicates.
 pub struct WaitSet {
     process: Arc<Process>,
     members: Vec<Member>,

@@ -6,14 +6,15 @@ use core::time::Duration;
 /// A waiter's behaviour until the awaited event is there. Chosen by the receiving side, per
 /// endpoint, at run time; changing it never needs the peer.
 ///
-/// `limit` of `None` stands for the blocking cost measured on this machine, which makes
-/// [`SpinBlock`](Self::SpinBlock) 2-competitive (paper 001, section 3.2).
+/// `limit` of `None` stands for the blocking cost measured on this machine. A wait by [`SpinBlock`](Self::SpinBlock) then costs at most
+/// twice as much as one by the best choice for its length, which nobody knows beforehand (paper 001, section 3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// The default: spins for the best of {0, T/2, T, 2T} on the recent waits, T being the
-    /// blocking cost of this machine; not where there is only one processor. When the peer was last seen on the own
-    /// one, yields at most eight times instead, unless that was in vain lately (paper 000, section 4.1). Then sleeps.
+    /// The default: spins, then sleeps. The spin limit is the one of {0, T/2, T, 2T} that would have been best for the recent waits, T being the
+    /// blocking cost of this machine. On a machine with one processor the strategy does not spin. When the peer was last seen on
+    /// the processor of this thread, the strategy yields at most eight times instead, unless yields were in vain lately (paper 000, section
+    /// 4.1).
     #[default]
     Adaptive,
     /// *spin*: looks in a loop, never makes a system call. Burns a processor.
@@ -23,8 +24,8 @@ pub enum Strategy {
     Sched,
     /// *block*: sleeps at once.
     Block,
-    /// *notify*: sleeps; a signal raised through the link's socket runs a handler that wakes it. Where the process
-    /// has not switched that on (`notify::notify`), as *block*.
+    /// *notify*: sleeps; a signal raised through the link's socket runs a handler that wakes the thread. In a process
+    /// that has not switched this on (`notify::notify`), the same as *block*.
     Notify,
     /// *spin-sched*: spins up to `limit`, then *sched*.
     SpinSched {
@@ -33,12 +34,12 @@ pub enum Strategy {
     },
     /// *spin-block*: spins up to `limit`, then *block*.
     SpinBlock {
-        /// As there.
+        /// How long to spin; nothing for the blocking cost of this machine.
         limit: Option<Duration>,
     },
     /// *spin-notify*: spins up to `limit`, then *notify*.
     SpinNotify {
-        /// As there.
+        /// How long to spin; nothing for the blocking cost of this machine.
         limit: Option<Duration>,
     },
     /// Both Sides Spin (paper 000, Figure 1): `busy_wait` is a pause on a multiprocessor and a
@@ -46,9 +47,10 @@ pub enum Strategy {
     Bss,
     /// Both Sides Wait (paper 000, Figure 5): sleeps after one failed look.
     Bsw,
-    /// Both Sides Wait and Yield (paper 000, Figure 7): one hand-off suggestion, one more look, then sleeps.
+    /// Both Sides Wait and Yield (paper 000, Figure 7): yields the processor once, looks once more, then sleeps.
     Bswy,
-    /// Both Sides Limited Spin (paper 000, Figure 9): `max_spin` looks, a hand-off, then sleeps.
+    /// Both Sides Limited Spin (paper 000, Figure 9): looks `max_spin` times, yields the processor once, looks once more, then
+    /// sleeps.
     Bsls {
         /// `MAX_SPIN` of the paper: looks before sleeping.
         max_spin: u32,

@@ -8,12 +8,12 @@ pub enum DomainError {
     /// The domain panicked in this call.
     #[error("the domain behind the port faulted in this call: it panicked")]
     Panic,
-    /// It touched memory that is not there, or may not be touched that way.
+    /// The domain accessed memory that is not there, or not in a way that the memory allows.
     #[error(
         "the domain behind the port faulted in this call: it accessed an address that it may not"
     )]
     Access,
-    /// It touched memory of another domain.
+    /// The domain accessed memory of another domain.
     #[error(
         "the domain behind the port faulted in this call: it accessed memory of another domain"
     )]
@@ -21,32 +21,32 @@ pub enum DomainError {
     /// The domain's stack was full.
     #[error("the domain behind the port faulted in this call: its stack overflowed")]
     StackOverflow,
-    /// It divided by zero, or the like.
+    /// The domain made an arithmetic error, such as a division by zero (`SIGFPE`).
     #[error(
         "the domain behind the port faulted in this call: arithmetic error, as a division by zero (SIGFPE)"
     )]
     Arithmetic,
-    /// It ran an instruction that the processor does not know or allow.
+    /// The domain ran an instruction that the processor does not know or allow (`SIGILL`).
     #[error(
         "the domain behind the port faulted in this call: it ran an illegal instruction (SIGILL)"
     )]
     Illegal,
-    /// Memory of a file was not there.
+    /// The domain accessed a page of a mapped file that the file does not have (`SIGBUS`).
     #[error(
         "the domain behind the port faulted in this call: bus error (SIGBUS), as in a mapped file that has become shorter"
     )]
     Bus,
-    /// It went wrong before, and its policy is to stay dead.
+    /// The domain faulted before, and its policy is to stay dead.
     #[error(
         "the domain behind the port faulted before, and its policy is to stay dead; load it again"
     )]
     Dead,
-    /// It went wrong, and is rebuilt once the calls that are in it have ended.
+    /// The domain faulted, and is reset once the calls that are in it have ended.
     #[error(
         "the domain behind the port faulted and is reset once the other calls in it have ended; try again"
     )]
     Resetting,
-    /// All stacks of its group are in use.
+    /// All stacks of the domain's group have been in use for a second.
     #[error(
         "all stacks of the domain's group have been in use for a second; make fewer calls at a time"
     )]
@@ -66,8 +66,8 @@ pub enum DomainError {
     /// The domain's function ran past the deadline of this call ([`SendRight::call_timeout`](crate::SendRight::call_timeout)), or past the limit of its port, and was ended.
     #[error("the domain behind the port faulted in this call: it ran past the call's deadline")]
     Deadline,
-    /// The call has a deadline, and the domain's functions cannot be ended: its process is confined, it is
-    /// unprotected, or there is no timer. The function has not been called.
+    /// The call has a deadline, and the domain's functions cannot be ended: the domain's process is confined, the domain is
+    /// unprotected, or the thread has no timer. The function has not been called.
     #[error(
         "calls into the domain behind the port cannot have a deadline (the domain is unprotected, its \
          process is confined, or there is no timer for the thread); call without one"
@@ -105,7 +105,7 @@ impl DomainError {
         Self::NotStarted,
     ];
 
-    /// Its number in a reply slot (`spec/layout.md`), from 1.
+    /// The error's number in a reply slot (`spec/layout.md`), from 1.
     pub(crate) fn code(self) -> u8 {
         let place = Self::ALL.iter().position(|error| *error == self);
         place.map_or(0, |place| place as u8 + 1)

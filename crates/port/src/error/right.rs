@@ -17,7 +17,7 @@ pub enum RightError {
         /// How many.
         count: usize,
     },
-    /// The right is to a port of a third process, and there is no port or thread left for the vine.
+    /// The right is to a port of a third process, and this process has no port or no thread left with which to relay its messages.
     #[error(
         "a right to a port of a third process cannot be passed on: this process has no port or thread \
          left to forward its messages; have the recipient connect to that port by name"
@@ -114,7 +114,7 @@ pub enum RightError {
         "the right belongs to another node of this process; send it by a send right of that node"
     )]
     OtherNode,
-    /// A block cannot be lent through a right that goes by the vine: the process in the middle could not send it
+    /// A block cannot be lent through an indirect right: the process that relays the messages of the right could not send the block
     /// on.
     #[error(
         "a block cannot be lent through an indirect right, one whose messages pass through another process; \

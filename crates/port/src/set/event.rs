@@ -16,9 +16,9 @@ pub enum Event {
     Message(Token, Request),
     /// The descriptor with this token is ready; reported again as long as it stays ready.
     Descriptor(Token, Readiness),
-    /// The call with this token has ended: as [`Call::wait`](crate::Call::wait). It is no member any more.
+    /// The call with this token has ended, with the result of [`Call::wait`](crate::Call::wait). The call is no member of the set any more.
     Reply(Token, Result<Message, SendError>),
-    /// The time of the timer with this token has come. The call is no member any more.
+    /// The time of the timer with this token has come. The timer is no member of the set any more.
     Timer(Token),
 }
 
