@@ -4,6 +4,13 @@
 //! Messages go through shared memory without a system call while both sides are busy. A side that has
 //! nothing to do sleeps. Neither side trusts a byte that the other can write.
 //!
+//! A *port* is a queue of messages, from which one process receives. A *right* is an unforgeable handle to a port, a capability: to
+//! receive from the port ([`ReceiveRight`]), to send to it ([`SendRight`]) or to answer one call ([`ReplyRight`]). Rights travel in
+//! messages. A *badge* is a number that a server chooses when it makes (*mints*) a send right, and that comes with
+//! each message through that right. A *link* is a control socket and a region of memory that two processes share; all their
+//! rights to ports of each other use it. A *node* is the ports, the links and the control thread of one program: a process has one,
+//! unless it makes more ([`Node`]).
+//!
 //! ```
 //! // Somewhere: a server.
 //! # let name = format!("doc-{}", std::process::id());
@@ -44,12 +51,16 @@
 //!
 //! # What holds throughout
 //!
-//! * `try_x` never blocks (but for the lock of a [two-lock queue](QueueKind::TwoLock)), `x` waits by the strategy, forever if need be, and `x_timeout` waits for at most a `Duration`.
+//! * `try_x` does not wait, `x` waits by the strategy, forever if need be, and `x_timeout` waits for at most a `Duration`. Two kinds of `try_x`
+//!   wait nevertheless: those of a [two-lock queue](QueueKind::TwoLock), for the queue's lock, and a message that carries a right back to the process of its port, where
+//!   that process has not yet confirmed the right, for 100 ms at most ([`Sending::try_send`]).
 //! * A message has at most [`LONG_BYTES_MAX`] bytes ([`MESSAGE_BYTES_MAX`] between processes of two users) and four rights. Its bytes are copied in once and out once.
 //!   Messages of more than [`MESSAGE_BYTES_MAX`] go in memory that is made for the first long message to a process, and kept for 10 s after the last one. While both
 //!   sides are busy there is no system call; a sender that posts to a sleeping receiver makes one, to wake it.
-//! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`]. Whether a call was
-//!   served is not known then. Messages that the peer had sent are received all the same. Messages that it had not received are lost.
+//! * When a peer dies, by whatever signal, every wait for it ends within milliseconds as [`error::Gone`], with two exceptions: a sender to a port that was moving to
+//!   the dead process waits for about 1 s, and [`connect`] to a dead server times out after 5 s where a child that the server has forked keeps
+//!   its socket open. Whether a call was served is not known then. Messages that the peer had sent are received all the same.
+//!   Messages that it had not received are lost.
 //! * Everything that a peer writes is checked. A peer that breaks a rule loses its link ([`error::PeerFault`]); other links are not
 //!   affected. No peer makes this library panic.
 //! * The first use in a process measures the machine (about 5 ms) and starts the control thread, which sleeps while no peer
@@ -74,7 +85,7 @@
 //! | --- | --- |
 //! | `HANDFAST_DIR` | the directory of names ([`rendezvous::directory`]) |
 //! | `HANDFAST_STRATEGY`, `HANDFAST_SPIN_CAP_US` | the strategy of ports and rights without options of their own ([`Options`]) |
-//! | `HANDFAST_INTRODUCTIONS` | `vine`: no links with processes that this one is only introduced to; messages to their ports go through the process that gave the right |
+//! | `HANDFAST_INTRODUCTIONS` | `vine`: a right to a third process's port stays indirect, and its messages go through the process that gave the right; this process makes no link for it |
 //! | `HANDFAST_ISOLATION` | `keys` or `process`: the mechanism that isolates domains (feature `domain`) |
 //!
 //! Missing features are listed in `CAVEATS.md`, and every limit in `docs/limits.md`. Papers 000 to 004, which are cited by number, are
