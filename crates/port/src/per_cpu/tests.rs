@@ -151,7 +151,14 @@ fn a_cpu_has_so_many_workers_and_says_so() {
     let name = format!("full-{}", std::process::id());
     let (server, gate) = Gate::serve(&name);
     // A link has room for fewer calls of so many threads.
-    let nodes = [(); 4].map(|()| crate::Node::builder().start().unwrap());
+    let directory = crate::Node::global().unwrap().directory();
+    let node = || {
+        crate::Node::builder()
+            .directory(&directory)
+            .start()
+            .unwrap()
+    };
+    let nodes = [(); 4].map(|()| node());
     let rights = nodes.each_ref().map(|node| node.connect(&name).unwrap());
     let cpu = cpu::allowed()[0];
     for right in &rights {
