@@ -1,8 +1,8 @@
 //! Calls of every kind, each with the content of its answer checked.
 
 use crate::talk::{self, Op};
-use handfast::error::{ConnectError, LoanError, MemoryError, SendError};
-use handfast::{Arena, Memory, ReceiveRight, Right, SendRight};
+use handfast::error::{ConnectError, LoanError, MemoryError, ReceiveError, SendError};
+use handfast::{Arena, Memory, Notice, ReceiveRight, Right, SendRight};
 use handfast_sys::AsFd;
 use handfast_testing::Random;
 use std::future::Future;
@@ -108,6 +108,7 @@ impl Caller<'_> {
             Op::Loan => self.loan(key),
             Op::Use => self.use_right(key),
             Op::Bounce => self.bounce(key),
+            Op::Once => self.once(key),
             Op::Descriptors => self.descriptors(key),
             Op::Hold => {
                 let _ = self.right.call_timeout(&op.message(key, &[]), self.limit)?;
@@ -233,6 +234,40 @@ impl Caller<'_> {
         }
         let why = &self.slowest.why;
         Err(Failure::Unmade(format!("not called back: {why}")))
+    }
+
+    /// A send-once right has one outcome: the server's message, or the notice that there will be none.
+    fn once(&mut self, key: u64) -> Done {
+        // One at a time: each port that is there at once takes a lane of the server's.
+        static ALONE: Mutex<()> = Mutex::new(());
+        let Ok(_alone) = ALONE.try_lock() else {
+            return self.echo(Op::Echo, key);
+        };
+        let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
+        let right = port
+            .mint_once(key)
+            .map_err(|error| Failure::Unmade(error.to_string()))?;
+        let payload = talk::content(key as usize % 300, key);
+        let sending = self.right.with([right.into()]);
+        let message = Op::Once.message(key, &payload);
+        let call = || sending.call_timeout(&message, self.limit);
+        self.slowest
+            .step("the call with the send-once right", call)?;
+        let receive = || port.receive_timeout(self.limit);
+        let outcome = self.slowest.step("the right's outcome", receive);
+        let outcome = outcome.map_err(|error| wrong(Op::Once, &format!("no outcome: {error}")))?;
+        match outcome.notice() {
+            Some(Notice::SendOnceUnused(badge)) if badge == key => {}
+            Some(notice) => return Err(wrong(Op::Once, &format!("{notice:?}"))),
+            None if outcome.is_send_once() && outcome.badge() == key => {
+                same(Op::Once, outcome.bytes(), &talk::answer(&payload))?;
+            }
+            None => return Err(wrong(Op::Once, "a message of another right")),
+        }
+        match port.try_receive() {
+            Err(ReceiveError::Empty) => Ok(()),
+            second => Err(wrong(Op::Once, &format!("a second outcome: {second:?}"))),
+        }
     }
 
     /// A port goes to the server and comes home, and is as it was.

@@ -221,6 +221,11 @@ impl Server<'_> {
                 let _ = request.reply_with(&[], [right]);
                 return None;
             }
+            (Op::Once, Some(Right::SendOnce(right))) => {
+                // Where there is no room, the right is dropped, and its maker told.
+                let _ = right.try_send_with(&talk::answer(payload), []);
+                Vec::new()
+            }
             (Op::Descriptors, _) => {
                 let count = payload.first().map_or(0, |count| count % 16);
                 let rights = (0..count).filter_map(|_| {
@@ -236,7 +241,7 @@ impl Server<'_> {
                 return None;
             }
             // Its attachment has not come, for want of descriptors: no answer.
-            (Op::Inode | Op::Memory | Op::Loan | Op::Bounce, _) => return None,
+            (Op::Inode | Op::Memory | Op::Loan | Op::Bounce | Op::Once, _) => return None,
             (Op::Echo | Op::Async | Op::Tail | Op::Nested, _) => talk::answer(payload),
         };
         Some((request, bytes))

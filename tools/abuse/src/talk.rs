@@ -29,6 +29,8 @@ pub(crate) enum Op {
     Use,
     /// The receive right that comes with it, back.
     Bounce,
+    /// The answer to the payload, as the one message of the send-once right that comes with it.
+    Once,
     /// Descriptors, as many as the first byte of the payload says.
     Descriptors,
     /// Nothing, ever: the server keeps the call until its caller is gone.
@@ -36,7 +38,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Echo,
         Self::Async,
         Self::Mint,
@@ -48,12 +50,13 @@ impl Op {
         Self::Nested,
         Self::Use,
         Self::Bounce,
+        Self::Once,
         Self::Descriptors,
         Self::Hold,
     ];
 
     /// The requests that every client makes: with content that is checked.
-    pub(crate) const CHECKED: [Self; 10] = [
+    pub(crate) const CHECKED: [Self; 11] = [
         Self::Echo,
         Self::Async,
         Self::Mint,
@@ -64,6 +67,7 @@ impl Op {
         Self::Nested,
         Self::Use,
         Self::Bounce,
+        Self::Once,
     ];
 
     /// One of the checked requests, most of them plain.
@@ -95,6 +99,7 @@ impl Op {
             Self::Nested => "nested",
             Self::Use => "use",
             Self::Bounce => "move",
+            Self::Once => "once",
             Self::Descriptors => "descriptors",
             Self::Hold => "asleep",
         }

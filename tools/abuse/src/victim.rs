@@ -30,7 +30,7 @@ pub(crate) enum Stage {
 
 impl Stage {
     /// As many as there are numbers below [`Self::COUNT`].
-    pub(crate) const COUNT: u64 = 16;
+    pub(crate) const COUNT: u64 = 17;
     /// The number of using rights.
     pub(crate) const USE: u64 = 13;
 
@@ -41,7 +41,7 @@ impl Stage {
             2 => Self::Send,
             3 => Self::Call(Op::Hold),
             4 => Self::Call(Op::Descriptors),
-            5..15 => Self::Call(Op::CHECKED[number as usize - 5]),
+            5..16 => Self::Call(Op::CHECKED[number as usize - 5]),
             _ => Self::Any,
         }
     }
