@@ -36,7 +36,7 @@ mod spare;
 mod tests;
 pub(crate) mod worker;
 
-use spare::{Crew, OF_CPU_MAX};
+use spare::{OF_CPU_MAX, Workers};
 use worker::WORKS_FOR;
 
 /// How long a worker waits for a message before it ends: long compared with making a thread, some 100 us.
@@ -152,7 +152,7 @@ struct State {
     number: Option<u64>,
     /// Requests for which no thread could be started, and whether each would have been that thread's last.
     owed: Vec<(Request, bool)>,
-    crew: Crew,
+    workers: Workers,
 }
 
 /// Wakes a receiver's takers.
@@ -297,9 +297,9 @@ impl PerCpu {
                 cpu: desk.cpu,
                 // Relaxed: a count.
                 started: desk.started.load(Ordering::Relaxed),
-                is_served: state.is_served,
-                workers: state.crew.workers(),
-                exhausted: state.crew.is_full().then_some(WORKERS_EXHAUSTED),
+                is_served: state.is_served || state.workers.is_handling(),
+                workers: state.workers.count(),
+                exhausted: state.workers.is_full().then_some(WORKERS_EXHAUSTED),
             }
         };
         self.server.desks.iter().map(place).collect()

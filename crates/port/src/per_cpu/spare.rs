@@ -10,15 +10,13 @@
 //! `docs/decisions/0038-handlers-that-sleep.md` has the other ways.
 
 use super::{Desk, IDLE, Server, State, Worker};
-use crate::{guest, rank};
-use core::sync::atomic::Ordering;
+use crate::rank;
 use core::time::Duration;
 use handfast_sys::clock;
 use handfast_sys::futex::Wait;
 use handfast_sys::sync::MutexGuard;
 use handfast_sys::thread::{self, ThreadId};
 use std::sync::Arc;
-use std::thread::Builder;
 
 /// The workers of one CPU: one at the desk, those whose handlers sleep, and spare ones.
 pub(super) const OF_CPU_MAX: u32 = 64;
@@ -33,15 +31,15 @@ const LOOKS_IDLE: u32 = 8;
 
 /// The part of a desk's state that is about handlers under way.
 #[derive(Default)]
-pub(super) struct Crew {
+pub(super) struct Workers {
     /// Counts the workers that have had the desk.
-    turn: u64,
+    taken_up: u64,
     /// Counts handlers.
     handlers: u64,
     /// The worker at the desk, while it is in a handler.
     handler: Option<ThreadId>,
     /// All workers there are, and the spare ones among them.
-    workers: u32,
+    count: u32,
     spare: u32,
     /// A spare worker looks for handlers that sleep; and whether it waits for the next handler first.
     looks: bool,
@@ -57,7 +55,7 @@ pub(super) struct Crew {
 }
 
 /// A worker's time at the desk, until another takes its place.
-pub(super) struct Turn(u64);
+pub(super) struct AtDesk(u64);
 
 /// A handler under way.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,18 +64,23 @@ struct UnderWay {
     worker: ThreadId,
 }
 
-impl Crew {
+impl Workers {
     pub(super) fn comes(&mut self) {
-        self.workers += 1;
+        self.count += 1;
     }
 
     pub(super) fn goes(&mut self) {
-        self.workers -= 1;
+        self.count -= 1;
         self.is_full = false;
     }
 
-    pub(super) const fn workers(&self) -> u32 {
-        self.workers
+    pub(super) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether one is in a handler at the desk.
+    pub(super) const fn is_handling(&self) -> bool {
+        self.handler.is_some()
     }
 
     /// Whether a handler that sleeps holds up its CPU for want of another worker.
@@ -87,7 +90,7 @@ impl Crew {
 
     /// A message has come, and no worker is at the desk: whether a spare worker comes, now or when its handler has returned.
     pub(super) fn is_to_come(&mut self) -> bool {
-        let has_room = self.workers < OF_CPU_MAX;
+        let has_room = self.count < OF_CPU_MAX;
         self.is_wanted = self.spare > 0 || !has_room;
         self.is_full |= self.spare == 0 && !has_room;
         self.is_wanted
@@ -117,26 +120,26 @@ impl Crew {
     }
 
     /// A spare worker comes to the desk.
-    fn takes_over(&mut self) -> Turn {
-        (self.turn, self.spare) = (self.turn + 1, self.spare - 1);
+    fn takes_over(&mut self) -> AtDesk {
+        (self.taken_up, self.spare) = (self.taken_up + 1, self.spare - 1);
         self.handler = None;
-        Turn(self.turn)
+        AtDesk(self.taken_up)
     }
 }
 
-impl Turn {
+impl AtDesk {
     /// The one that begins with the worker that has taken up the desk.
     pub(super) fn of(desk: &Desk) -> Self {
-        Self(desk.state().crew.turn)
+        Self(desk.state().workers.taken_up)
     }
 
     /// A handler has returned. Whether its worker is still at the desk; it is spare otherwise.
     pub(super) fn ends(&self, desk: &Desk) -> bool {
-        let crew = &mut desk.state().crew;
-        let is_there = crew.turn == self.0;
+        let workers = &mut desk.state().workers;
+        let is_there = workers.taken_up == self.0;
         match is_there {
-            true => crew.handler = None,
-            false => crew.spare += 1,
+            true => workers.handler = None,
+            false => workers.spare += 1,
         }
         is_there
     }
@@ -144,15 +147,15 @@ impl Turn {
 
 impl Desk {
     /// Takes the place of the worker in this handler, if that is asleep there.
-    fn takes_over(&self, of: UnderWay) -> Option<Turn> {
+    fn takes_over(&self, of: UnderWay) -> Option<AtDesk> {
         if !thread::is_asleep(of.worker) {
             return None;
         }
-        let crew = &mut self.state().crew;
-        (crew.under_way() == Some(of)).then(|| {
-            crew.looks = false;
-            crew.sleeps();
-            crew.takes_over()
+        let workers = &mut self.state().workers;
+        (workers.under_way() == Some(of)).then(|| {
+            workers.looks = false;
+            workers.sleeps();
+            workers.takes_over()
         })
     }
 }
@@ -162,17 +165,17 @@ impl Server {
     pub(super) fn begins(self: &Arc<Self>, index: usize) {
         let desk = &self.desks[index];
         let mut state = desk.state();
-        let crew = &mut state.crew;
-        crew.handlers += 1;
-        crew.handler = Some(thread::id());
-        if crew.spare > 0 {
-            let mut wakes = !crew.looks || crew.rests;
-            crew.rests = false;
-            if crew.slept_lately().is_some() {
+        let workers = &mut state.workers;
+        workers.handlers += 1;
+        workers.handler = Some(thread::id());
+        if workers.spare > 0 {
+            let mut wakes = !workers.looks || workers.rests;
+            workers.rests = false;
+            if workers.slept_lately().is_some() {
                 // This one may sleep, too: whoever runs first is at the desk next, a spare worker or this one.
-                crew.turn += 1;
-                crew.is_wanted = true;
-                wakes = !core::mem::replace(&mut crew.is_called, true);
+                workers.taken_up += 1;
+                workers.is_wanted = true;
+                wakes = !core::mem::replace(&mut workers.is_called, true);
                 state.is_served = false;
             }
             drop(state);
@@ -181,70 +184,46 @@ impl Server {
             }
             return;
         }
-        crew.is_full = crew.workers >= OF_CPU_MAX;
-        if !crew.is_full {
-            crew.comes();
-            crew.spare += 1;
+        workers.is_full = workers.count >= OF_CPU_MAX;
+        if !workers.is_full {
+            workers.comes();
+            workers.spare += 1;
             drop(state);
-            self.start_spare(index);
-        }
-    }
-
-    #[cold]
-    fn start_spare(self: &Arc<Self>, index: usize) {
-        let desk = &self.desks[index];
-        // Relaxed: a count.
-        desk.started.fetch_add(1, Ordering::Relaxed);
-        self.running.add();
-        let (server, running) = (self.clone(), self.running.clone());
-        let made = Builder::new()
-            .name("handfast-worker".into())
-            .spawn(move || {
+            let work = move |server: &Arc<Self>| {
                 server.begin(index);
-                thread::wakes_in_time();
                 server.stay(index, &Worker::at(&server.desks[index]), None);
-                server.desks[index].state().crew.goes();
-                drop(server);
-                running.sub();
-            });
-        if let Err(error) = made {
-            guest::tell!(warn, %error, "no thread for a spare worker: a handler that sleeps holds up its CPU");
-            // Relaxed: as above.
-            desk.started.fetch_sub(1, Ordering::Relaxed);
-            let mut state = desk.state();
-            state.crew.spare -= 1;
-            state.crew.goes();
-            drop(state);
-            self.running.sub();
+            };
+            // A handler that sleeps holds up its CPU then.
+            self.start_thread(index, work, |state| state.workers.spare -= 1);
         }
     }
 
     /// Waits as a spare worker for a handler that sleeps, or for a message that finds no worker. `None`: this one is not needed any more.
-    pub(super) fn spare(&self, index: usize) -> Option<Turn> {
+    pub(super) fn spare(&self, index: usize) -> Option<AtDesk> {
         let desk = &self.desks[index];
         let mut spare = Spare::default();
         loop {
             let calls = desk.calls.load();
             let mut state = desk.state();
-            state.crew.is_called &= !spare.has_waited;
+            state.workers.is_called &= !spare.has_waited;
             if self.is_over() {
-                spare.leaves(&mut state.crew);
+                spare.leaves(&mut state.workers);
                 return None;
             }
-            if state.crew.is_wanted {
-                state.crew.looks &= !spare.looks;
+            if state.workers.is_wanted {
+                state.workers.looks &= !spare.looks;
                 return Some(self.comes(index, state, spare.has_waited));
             }
-            let (handler, waits) = spare.look(&mut state.crew);
+            let (handler, waits) = spare.look(&mut state.workers);
             drop(state);
-            if let Some(turn) = handler.and_then(|handler| desk.takes_over(handler)) {
-                return Some(turn);
+            if let Some(at_desk) = handler.and_then(|handler| desk.takes_over(handler)) {
+                return Some(at_desk);
             }
             let waited = desk.calls.wait(calls, Some(clock::deadline_ns(waits)));
             spare.has_waited = true;
             if waited == Wait::TimedOut
                 && waits == IDLE
-                && spare.is_unneeded(&mut desk.state().crew)
+                && spare.is_unneeded(&mut desk.state().workers)
             {
                 return None;
             }
@@ -257,17 +236,17 @@ impl Server {
         index: usize,
         mut state: MutexGuard<'_, State, rank::Desk>,
         has_waited: bool,
-    ) -> Turn {
-        let crew = &mut state.crew;
-        let last = crew.under_way().filter(|_| has_waited);
+    ) -> AtDesk {
+        let workers = &mut state.workers;
+        let last = workers.under_way().filter(|_| has_waited);
         let is_soon = |left_ns| left_ns < LATELY_NS / 2;
-        let asks = crew.slept_lately().is_some_and(is_soon);
-        let turn = crew.takes_over();
+        let asks = workers.slept_lately().is_some_and(is_soon);
+        let at_desk = workers.takes_over();
         self.is_taken_up_after(state, index);
         if asks && last.is_some_and(|last| thread::is_asleep(last.worker)) {
-            self.desks[index].state().crew.sleeps();
+            self.desks[index].state().workers.sleeps();
         }
-        turn
+        at_desk
     }
 }
 
@@ -285,20 +264,20 @@ struct Spare {
 
 impl Spare {
     /// The handler under way, if this one is to look after that, and the time until it looks again.
-    fn look(&mut self, crew: &mut Crew) -> (Option<UnderWay>, Duration) {
-        self.looks |= !core::mem::replace(&mut crew.looks, true);
+    fn look(&mut self, workers: &mut Workers) -> (Option<UnderWay>, Duration) {
+        self.looks |= !core::mem::replace(&mut workers.looks, true);
         if !self.looks {
             return (None, IDLE);
         }
-        let handler = crew.under_way();
+        let handler = workers.under_way();
         self.idle = match handler {
             Some(_) => 0,
             None => self.idle + 1,
         };
         // The next handler that begins finds that.
-        crew.rests = self.idle > LOOKS_IDLE;
-        let waits = match crew.slept_lately() {
-            _ if crew.rests => IDLE,
+        workers.rests = self.idle > LOOKS_IDLE;
+        let waits = match workers.slept_lately() {
+            _ if workers.rests => IDLE,
             Some(_) => LOOKS_SOON,
             None => LOOKS,
         };
@@ -306,18 +285,18 @@ impl Spare {
     }
 
     /// After a wait for as long as a worker stays idle: whether it ends as well.
-    fn is_unneeded(&mut self, crew: &mut Crew) -> bool {
-        let is_unneeded = crew.spare > 1 || crew.handlers == self.handlers;
-        self.handlers = crew.handlers;
-        if is_unneeded && !crew.is_wanted {
-            self.leaves(crew);
+    fn is_unneeded(&mut self, workers: &mut Workers) -> bool {
+        let is_unneeded = workers.spare > 1 || workers.handlers == self.handlers;
+        self.handlers = workers.handlers;
+        if is_unneeded && !workers.is_wanted {
+            self.leaves(workers);
             return true;
         }
         false
     }
 
-    fn leaves(&self, crew: &mut Crew) {
-        crew.looks &= !self.looks;
-        crew.spare -= 1;
+    fn leaves(&self, workers: &mut Workers) {
+        workers.looks &= !self.looks;
+        workers.spare -= 1;
     }
 }

@@ -1,6 +1,6 @@
 //! Workers: their start, their work, their end.
 
-use super::spare::Turn;
+use super::spare::AtDesk;
 use super::{Bell, Desk, IDLE, Running, Server, Servers, State, Worker};
 use crate::error::ReplyError;
 use crate::guest;
@@ -176,7 +176,7 @@ impl Server {
         if self.is_over() || state.is_served {
             return false;
         }
-        if state.crew.is_to_come() {
+        if state.workers.is_to_come() {
             drop(state);
             desk.calls.add_and_wake_one();
             return false;
@@ -195,7 +195,7 @@ impl Server {
             return false;
         }
         let number = state.number.take();
-        state.crew.has_come();
+        state.workers.has_come();
         drop(state);
         drop(number.map(|number| waits::leave_takers(&self.desks[index].port().at, number)));
         true
@@ -211,20 +211,33 @@ impl Server {
 
     /// Starts a worker with its first request, perhaps its only one: another is there then.
     fn start(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
-        let desk = &self.desks[index];
         // There until the thread has it, or none can be made.
         let given = Arc::new(Mutex::new(first));
+        self.desks[index].state().workers.comes();
+        let first = given.clone();
+        let work = move |server: &Arc<Self>| server.work(index, take(&first), is_last);
+        self.start_thread(index, work, |state| {
+            let owed = take(&given).map(|request| (request, is_last));
+            state.owed.extend(owed);
+        });
+    }
+
+    /// Starts a thread for a worker that is counted already. Where none can be made, `instead` is done: before the server's end may go on.
+    pub(super) fn start_thread(
+        self: &Arc<Self>,
+        index: usize,
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
+        instead: impl FnOnce(&mut State),
+    ) {
+        let desk = &self.desks[index];
         self.running.add();
         let (server, running) = (self.clone(), self.running.clone());
-        let first = given.clone();
         let thread = std::thread::Builder::new().name("handfast-worker".into());
         // Relaxed: a count. Before its first answer.
         desk.started.fetch_add(1, Ordering::Relaxed);
-        desk.state().crew.comes();
         let made = thread.spawn(move || {
-            server.work(index, take(&first), is_last);
-            server.desks[index].state().crew.goes();
-            drop(first);
+            work(&server);
+            server.desks[index].state().workers.goes();
             // Its end may be the end of the port, which a waiting thread wants to have seen.
             drop(server);
             running.sub();
@@ -232,12 +245,10 @@ impl Server {
         if let Err(error) = made {
             // Relaxed: as above.
             desk.started.fetch_sub(1, Ordering::Relaxed);
-            guest::tell!(warn, %error, "no thread for a worker; the keeper tries again");
-            let owed = take(&given).map(|request| (request, is_last));
-            // Before it counts no more: a thread that waits for that drops it.
+            guest::tell!(warn, %error, "no thread for a worker");
             let mut state = desk.state();
-            state.owed.extend(owed);
-            state.crew.goes();
+            instead(&mut state);
+            state.workers.goes();
             drop(state);
             self.running.sub();
         }
@@ -250,23 +261,22 @@ impl Server {
         let worker = Worker::at(desk);
         if is_last {
             // Another is at the desk.
-            first
-                .into_iter()
-                .for_each(|request| self.handle(&worker, request));
-            return;
+            return first.map_or((), |request| self.handle(&worker, request));
         }
-        let turn = Turn::of(desk);
+        let at_desk = AtDesk::of(desk);
         let is_there = match first {
-            Some(request) => self.handle_at(index, &worker, &turn, request),
+            Some(request) => self.handle_at(index, &worker, &at_desk, request),
             None => true,
         };
-        self.stay(index, &worker, is_there.then_some(turn));
+        self.stay(index, &worker, is_there.then_some(at_desk));
     }
 
     /// This thread works for the server from now on.
     pub(super) fn begin(self: &Arc<Self>, index: usize) {
         WORKS_FOR.set(Arc::as_ptr(self));
         signal::set_mask(&self.signals);
+        // Each may be spare later.
+        handfast_sys::thread::wakes_in_time();
         let cpu = self.desks[index].cpu;
         // The CPU may have been taken away from the process since: then it serves from another.
         let pinned = match &cpu {
@@ -283,41 +293,35 @@ impl Server {
         self: &Arc<Self>,
         index: usize,
         worker: &Worker<'_>,
-        mut turn: Option<Turn>,
+        mut at_desk: Option<AtDesk>,
     ) {
-        loop {
-            let Some(own) = turn.take().or_else(|| self.spare(index)) else {
-                return;
-            };
-            turn = self.serve(index, worker, &own).then_some(own);
-            if turn.is_some() {
-                // Nothing came for long.
+        while let Some(own) = at_desk.take().or_else(|| self.spare(index)) {
+            if self.serve(index, worker, &own) {
                 return;
             }
         }
     }
 
     /// Serves at the desk until nothing has come for long; `false`: until another worker is there.
-    fn serve(self: &Arc<Self>, index: usize, worker: &Worker<'_>, turn: &Turn) -> bool {
+    fn serve(self: &Arc<Self>, index: usize, worker: &Worker<'_>, at_desk: &AtDesk) -> bool {
         loop {
             while !self.is_over()
                 && let Some(request) = worker.next()
             {
-                if !self.handle_at(index, worker, turn, request) {
+                if !self.handle_at(index, worker, at_desk, request) {
                     return false;
                 }
             }
             worker.pool();
-            let (request, is_last) = match self.rest(index) {
-                Rest::GoOn(request) => (request, false),
-                Rest::Last(request) => (request, true),
+            let request = match self.rest(index) {
+                Rest::GoOn(request) => request,
+                Rest::Last(request) => {
+                    self.handle(worker, request);
+                    return true;
+                }
                 Rest::End => return true,
             };
-            if is_last {
-                self.handle(worker, request);
-                return true;
-            }
-            if !self.handle_at(index, worker, turn, request) {
+            if !self.handle_at(index, worker, at_desk, request) {
                 return false;
             }
         }
@@ -334,7 +338,7 @@ impl Server {
         self: &Arc<Self>,
         index: usize,
         worker: &Worker<'_>,
-        turn: &Turn,
+        at_desk: &AtDesk,
         request: Request,
     ) -> bool {
         if !request.is_call() {
@@ -343,7 +347,7 @@ impl Server {
         }
         self.begins(index);
         self.handle(worker, request);
-        let is_there = turn.ends(&self.desks[index]);
+        let is_there = at_desk.ends(&self.desks[index]);
         if !is_there {
             worker.pool();
         }
@@ -379,11 +383,11 @@ impl Running {
         self.count.lock()
     }
 
-    pub(super) fn add(&self) {
+    fn add(&self) {
         *self.count() += 1;
     }
 
-    pub(super) fn sub(&self) {
+    fn sub(&self) {
         *self.count() -= 1;
         self.ended.notify_all();
     }
