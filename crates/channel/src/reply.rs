@@ -244,7 +244,7 @@ impl Slot {
     }
 
     /// Caller: nobody waits for the outcome of call `generation` any more. Returns whether the callee
-    /// waits for that, so that its keeper must be rung.
+    /// waits for that, so that its control thread must be rung.
     #[must_use]
     pub fn cancel(self, memory: &impl Memory, generation: u32) -> bool {
         // Relaxed: all that is said; ordered by the fence.

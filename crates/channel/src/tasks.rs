@@ -1,8 +1,8 @@
 //! loom: tasks that wait. The state shared with a sleeping thread, and the state of their own: a ringing thread goes through
-//! a socket to the keeper, and the keeper looks for the waker in a list (E15).
+//! a socket to the control thread, and the control thread looks for the waker in a list (E15).
 //!
 //! The steps around the lists are written out here as `handfast-port` takes them; words, bells, slots and
-//! takers are the real ones. The thread that rings is the keeper as well: a socket lies between the two, which
+//! takers are the real ones. The thread that rings is the control thread as well: a socket lies between the two, which
 //! orders them.
 
 mod giving_up;

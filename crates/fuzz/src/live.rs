@@ -1,4 +1,4 @@
-//! A process with a port, and peers that are made by hand: what the keeper and the receiver take apart themselves, and
+//! A process with a port, and peers that are made by hand: what the control thread and the receiver take apart themselves, and
 //! what comes of it.
 //!
 //! The peers are in the same process, which goes by the kernel's word for who they are, and by identities that they

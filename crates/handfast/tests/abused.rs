@@ -7,9 +7,9 @@ use handfast_layout::control::ControlMessage;
 use handfast_layout::part::Part;
 
 /// Nobody takes up what comes for a port that has just been dropped; a port that comes is not made one of this process's
-/// either, while the keeper sees to it that none is.
+/// either, while the control thread sees to it that none is.
 #[test]
-fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_keeper_goes_on() {
+fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_control_thread_goes_on() {
     let _directory = common::directory();
     let name = common::name("arrives-late");
     let port = handfast::bind(&name).unwrap();

@@ -79,7 +79,7 @@ fn open_directory() {
     std::fs::set_permissions(common::directory(), open).unwrap();
 }
 
-/// Users that stay, more than a receiver has words to sleep in: each is served, and wakes the server by itself, not by its keeper's
+/// Users that stay, more than a receiver has words to sleep in: each is served, and wakes the server by itself, not by its control thread's
 /// look at what has waited for 40 ms. Some leave, and others come in their places.
 #[test]
 fn users_who_stay_keep_nobody_out() {

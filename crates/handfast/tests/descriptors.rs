@@ -206,7 +206,7 @@ fn descriptors_that_nobody_receives_are_limited_and_the_limit_is_named() {
 fn a_receiver_without_room_is_told_so_and_serves_on() {
     let _alone = common::alone();
     let (mut server, right, _) = start("no-room");
-    // Its keeper may still hold what it made the link with, in places that it frees then.
+    // Its control thread may still hold what it made the link with, in places that it frees then.
     let _ = at_rest(server.pid());
     for _ in 0..3 {
         right.call(b"full").unwrap();

@@ -167,9 +167,9 @@ fn it_is_another_process_with_memory_and_descriptors_of_its_own() {
     let [pid, threads, descriptors, has_marker, ..] = domain.call(WHO, [0; 8]).unwrap();
     assert!(pid != u64::from(std::process::id()) && lives(pid as u32));
     assert_eq!(has_marker, 0);
-    // Its first thread, the keeper, one that serves and one that waits.
+    // Its first thread, the control thread, one that serves and one that waits.
     assert!(threads <= 4, "{threads}");
-    // Three, the socket, the parent, those of the keeper and of one link, and that of the directory that is read.
+    // Three, the socket, the parent, those of the control thread and of one link, and that of the directory that is read.
     assert!(descriptors <= 20, "{descriptors}");
     let in_child = format!("/proc/{pid}/fd/{}", leaked.as_raw_fd());
     let is_stderr = std::fs::read_link(in_child)

@@ -341,7 +341,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
     }
 }
 
-/// A keeper whose library's own keeper looks for something less and less often: the answer of a call that
+/// A keeper whose library's control thread looks for something less and less often: the answer of a call that
 /// was given up.
 fn busy_keeper(name: &str) {
     let own = format!("{name}-silent");

@@ -98,7 +98,7 @@ fn rights(root: &SendRight) -> Vec<(u64, u64)> {
     rights
 }
 
-/// How often somebody was not listened to: by the keeper, and by ports.
+/// How often somebody was not listened to: by the control thread, and by ports.
 fn muted(root: &SendRight) -> (u64, u64) {
     let counters = root.counters().unwrap();
     let of = |row: &Vec<u64>| Counters::value(row, "muted");
@@ -137,7 +137,7 @@ fn a_peer_gets_as_many_rights_as_it_may_and_others_theirs() {
 }
 
 #[test]
-fn who_rings_at_the_keeper_all_the_time_is_heard_so_often_and_others_at_once() {
+fn who_rings_at_the_control_thread_all_the_time_is_heard_so_often_and_others_at_once() {
     let (mut child, name) = start("ring-quota");
     let other = handfast::connect(&name).unwrap();
     assert_eq!(muted(&other), (0, 0));

@@ -223,7 +223,7 @@ fn without_a_queue(name: &str) {
         common::say(&rustix::thread::gettid().as_raw_nonzero().to_string());
         drop(port.receive_timeout(common::PATIENCE).unwrap());
     }
-    // The keeper may have been faster than the signal.
+    // The control thread may have been faster than the signal.
     let has_come = || SIGNALS.load(Ordering::Relaxed) > 0;
     assert!(common::within_patience(has_come));
     common::say("received");

@@ -131,7 +131,7 @@ pub(crate) fn keep(process: &Process, link: &Link, number: u64, right: &SendRigh
     }
 }
 
-/// Keeper: one of these came.
+/// Control thread: one of these came.
 pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Result<(), Fault> {
     let (number, has_left) = match message {
         ControlMessage::Kept { number } => (number, !again::lock(link).told.kept(number)),
@@ -155,7 +155,7 @@ pub(crate) fn take_again_message(link: &Link, message: ControlMessage<'_>) -> Re
     Ok(())
 }
 
-/// Keeper: asks whether rights through `link` that are kept and unused may leave. Returns whether some are to be
+/// Control thread: asks whether rights through `link` that are kept and unused may leave. Returns whether some are to be
 /// looked at again.
 pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
     let unused = link.imports().unused();
@@ -175,7 +175,7 @@ pub(crate) fn leave_unused(process: &Process, link: &Link) -> bool {
     again
 }
 
-/// Keeper: rights through `link` that this process has given back are not remembered any more.
+/// Control thread: rights through `link` that this process has given back are not remembered any more.
 pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)]) {
     if given.is_empty() || !again::was_introduced(link) {
         return;
@@ -188,7 +188,7 @@ pub(crate) fn forget_told(process: &Process, link: &Link, given: &[(Handle, u32)
     }
 }
 
-/// Keeper: a link has ended, and with it the rights kept for its peer, and those of its peer.
+/// Control thread: a link has ended, and with it the rights kept for its peer, and those of its peer.
 pub(crate) fn end_kept(process: &Process, link: &Link) {
     let kept = again::lock(link).keeping.end();
     kept.into_iter().for_each(let_go);

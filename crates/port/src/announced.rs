@@ -27,7 +27,7 @@ impl<'a> Announced<'a> {
     /// caller looks once more before it sleeps.
     pub(crate) fn new(link: &'a Arc<Link>, index: u32, how: Sleep, follows: bool) -> Self {
         let slot = Slot::of(link.calls, index);
-        // AcqRel: the keeper looks after this thread while it is not zero.
+        // AcqRel: the control thread looks after this thread while it is not zero.
         parked(link, index).fetch_add(1, Ordering::AcqRel);
         if index >= REPLIES {
             link.returns().sleeps(slot.wait());
@@ -110,7 +110,7 @@ pub(crate) fn sleep(
     }
 }
 
-/// Has the keeper look after the sleep.
+/// Has the control thread look after the sleep.
 fn watch(link: &Link, index: u32) {
     match link.slots.get(index as usize) {
         Some(slot) => {

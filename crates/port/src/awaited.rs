@@ -36,7 +36,7 @@ pub(crate) struct Awaited {
     moves: u32,
 }
 
-/// The keeper of the link through which the outcome is to come now.
+/// The control thread of the link through which the outcome is to come now.
 enum At {
     /// Where the wait began.
     Start(Arc<Link>),

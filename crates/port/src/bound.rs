@@ -2,7 +2,7 @@
 //!
 //! The socket behind a name that has come with its port is its old home's, too: the old home may turn it into one that
 //! blocks at any moment. So it is not used before the application takes the name up. Then a thread of its own accepts
-//! there, and hands over to the keeper.
+//! there, and hands over to the control thread.
 
 use crate::error::Resource;
 use crate::port::Port;
@@ -35,8 +35,8 @@ pub(crate) struct Bound {
 
 /// Takes the connections.
 enum By {
-    /// The keeper: no other process has the socket.
-    Keeper,
+    /// The control thread: no other process has the socket.
+    ControlThread,
     /// No thread, until the name is taken up; the file it is said to be.
     Nobody((u64, u64)),
     /// A thread, until this is raised.
@@ -51,14 +51,14 @@ impl Table for Accepted {
     const WHICH: Which = Which::Accepted;
 }
 
-/// The connections that wait for the keeper.
+/// The connections that wait for the control thread.
 pub(crate) fn accepted(
     process: &Process,
 ) -> MutexGuard<'_, Vec<(Arc<Port>, Foreign)>, rank::Accepted> {
     process.tables.get::<Accepted>().0.lock()
 }
 
-/// So many connections wait for the keeper.
+/// So many connections wait for the control thread.
 const ACCEPTED_MAX: usize = 64;
 /// How long a thread waits where there is no descriptor.
 const AGAIN: Duration = Duration::from_millis(10);
@@ -70,7 +70,7 @@ impl Bound {
         Self {
             listener: Arc::new(Foreign::new(&process.users, uid, listener)),
             file,
-            by: By::Keeper,
+            by: By::ControlThread,
         }
     }
 
@@ -91,7 +91,7 @@ impl Bound {
     pub(crate) fn identity(&self) -> (u64, u64) {
         match self.by {
             By::Nobody(file) => file,
-            By::Keeper | By::Thread(_) => self.file.identity(),
+            By::ControlThread | By::Thread(_) => self.file.identity(),
         }
     }
 
@@ -99,9 +99,9 @@ impl Bound {
         self.file.remove();
     }
 
-    /// Has the keeper take connections, if it is this process's.
+    /// Has the control thread take connections, if it is this process's.
     pub(crate) fn listen(&self, process: &Process, receiver: u32) -> Result<(), Resource> {
-        if !matches!(self.by, By::Keeper) {
+        if !matches!(self.by, By::ControlThread) {
             return Ok(());
         }
         let mut listeners = process.listeners.lock();
@@ -111,7 +111,7 @@ impl Bound {
             return Ok(());
         }
         listeners.push((receiver, self.listener.clone()));
-        // Under the lock: the keeper adds those that it had taken out.
+        // Under the lock: the control thread adds those that it had taken out.
         let listening = token::LISTENER | u64::from(receiver);
         let added = (process.poll).add(&*self.listener, listening, Trigger::Level);
         added.map_err(|errno| Resource::of("epoll_ctl", errno))
@@ -120,7 +120,7 @@ impl Bound {
     /// No more connections are taken.
     pub(crate) fn deafen(&self, process: &Process, receiver: u32) {
         match &self.by {
-            By::Keeper => {
+            By::ControlThread => {
                 let mut listeners = process.listeners.lock();
                 listeners.retain(|(of, _)| *of != receiver);
                 // Under the lock, as in `listen`.
@@ -219,7 +219,7 @@ impl Acceptor {
         events.iter().map(|event| event.token).min()
     }
 
-    /// Gives a connection to the keeper, or ends it: its maker tries again.
+    /// Gives a connection to the control thread, or ends it: its maker tries again.
     fn hand_over(&self, socket: OwnedFd) {
         let Ok(peer) = socket::peer(&socket) else {
             return drop(self.listener.beside(socket));

@@ -1,7 +1,7 @@
 //! Learning that a caller has given up: a future, a wait, and the end of nested calls.
 //!
 //! The caller writes which call it has given up into the call's slot, and rings if the callee has announced
-//! there that it waits for that (E14). The ring goes through the link's socket to the keeper, as for any task.
+//! there that it waits for that (E14). The ring goes through the link's socket to the control thread, as for any task.
 //! So a callee that only asks now and then ([`Request::is_cancelled`]) costs a caller nothing.
 
 use crate::error::SendError;

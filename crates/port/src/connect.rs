@@ -146,7 +146,7 @@ fn connect_by(
         if limit.left().is_zero() {
             break;
         }
-        // The other process, or our keeper, is at work on it.
+        // The other process, or our control thread, is at work on it.
         let pause = RETRY_FIRST * (1 << attempts.min(RETRY_DOUBLINGS));
         let pause = pause.min(limit.left());
         match turn.take() {

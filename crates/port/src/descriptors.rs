@@ -2,7 +2,7 @@
 //!
 //! They go ahead of their message over the link's control socket, numbered in turn; the message names the
 //! numbers. So a thread that receives a message finds its descriptors there already, and waits for no other
-//! thread: it reads itself those that the keeper has not read yet.
+//! thread: it reads itself those that the control thread has not read yet.
 
 use crate::error::{ReplyError, Resource, RightError};
 use crate::link::{Link, backlog, inbox};

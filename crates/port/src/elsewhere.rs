@@ -58,7 +58,7 @@ impl Elsewhere {
         let mut before = (link, at);
         for (path, slot) in &self.0 {
             let link = &path.link;
-            // AcqRel: the keeper looks after this thread while it is not zero.
+            // AcqRel: the control thread looks after this thread while it is not zero.
             link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
             link.returns().sleeps(slot.wait());
             before.1.expect(&before.0.region, path.number());

@@ -1,7 +1,7 @@
 //! Calls that a task waits for: futures, for any executor.
 //!
 //! A future that has to wait announces in its call's wait word that its owner sleeps in a descriptor, and
-//! leaves its waker with the link. A peer that answers rings through the link's socket; the keeper, which
+//! leaves its waker with the link. A peer that answers rings through the link's socket; the control thread, which
 //! sleeps in it anyway, finds the answered calls of the link and wakes their tasks
 //! (`docs/decisions/0005-async.md`).
 
@@ -55,7 +55,7 @@ impl At {
     pub(crate) fn enter(right: &SendRight, link: &Arc<Link>, what: What, waker: &Waker) -> Self {
         // First: the application's code may panic.
         let waker = waker.clone();
-        // AcqRel: the keeper looks after this task while it is not zero.
+        // AcqRel: the control thread looks after this task while it is not zero.
         link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
         let number = link.waiters.tasks.enter(what, waker);
         right.process().watch_sleepers();
@@ -77,7 +77,7 @@ impl At {
         let at = Self::enter(right, link, What::Reply(slot, generation), waker);
         word::announce(&link.region, slot.wait(), word::DESCRIPTOR);
         if !bell::fence_for_sleep(doorbell::bells(right.link()), right.receiver()) {
-            // Then no peer may ring; the keeper looks.
+            // Then no peer may ring; the control thread looks.
             right
                 .process()
                 .schedule_in(Timer::Sleepers, UNFENCED_LOOK_NS);
@@ -263,10 +263,10 @@ impl Drop for Reply<'_> {
     }
 }
 
-/// How soon the keeper looks whether there is a lane, where others have all.
+/// How soon the control thread looks whether there is a lane, where others have all.
 pub(crate) const LANE_LOOK_NS: u64 = 1_000_000;
 
-/// How soon the keeper looks for the reply where the server cannot be made to fence.
+/// How soon the control thread looks for the reply where the server cannot be made to fence.
 const UNFENCED_LOOK_NS: u64 = 1_000_000;
 
 impl core::fmt::Debug for Reply<'_> {

@@ -22,7 +22,7 @@ use handfast_ring::lane::Place;
 use handfast_ring::{Fault, Rule};
 use std::sync::Arc;
 
-/// Keeper: gives back the rights no thread here holds. `false`: the peer does not read. A peer that leaves too much of it unread is
+/// Control thread: gives back the rights no thread here holds. `false`: the peer does not read. A peer that leaves too much of it unread is
 /// cut.
 pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     let mut imports = link.imports();
@@ -56,7 +56,7 @@ pub(crate) fn give_back(link: &Link, process: &Process) -> bool {
     is_told || link.is_down()
 }
 
-/// Keeper: the peer gives rights back. They end once the replies have been read that were sent
+/// Control thread: the peer gives rights back. They end once the replies have been read that were sent
 /// before: those may have a right in them that comes home.
 pub(crate) fn take_back(
     link: &Arc<Link>,
@@ -107,7 +107,7 @@ fn end_later(link: &Link, process: &Process, ending: Vec<Handle>) -> Result<(), 
     is_within
 }
 
-/// Keeper: ends the rights that were given back, if nothing unread stands in the way.
+/// Control thread: ends the rights that were given back, if nothing unread stands in the way.
 pub(crate) fn settle(link: &Link, process: &Process) {
     let next = || {
         let unread = || unread_replies(link, process);
@@ -201,7 +201,7 @@ pub(crate) fn is_refused(link: &Arc<Link>, process: &Process, index: u32, genera
     awaited.slot().is_plain(&awaited.link().region)
 }
 
-/// Keeper: takes the outcome of a call that was given up, since no other thread will, and drops the rights
+/// Control thread: takes the outcome of a call that was given up, since no other thread will, and drops the rights
 /// that came with it. `false`: the outcome is still to come, elsewhere.
 fn refuse_outcome(link: &Arc<Link>, process: &Arc<Process>, index: u32, generation: u32) -> bool {
     let mut awaited = Awaited::new(link.clone(), index, generation);
@@ -224,7 +224,7 @@ fn refuse_outcome(link: &Arc<Link>, process: &Arc<Process>, index: u32, generati
     }
 }
 
-/// Keeper: takes what came in replies to calls that had been given up, since no caller will, and frees their slots: nobody
+/// Control thread: takes what came in replies to calls that had been given up, since no caller will, and frees their slots: nobody
 /// awaits outcomes there, and paths by which they might have come can go. Returns whether there are calls of that kind that
 /// have not been answered.
 pub(crate) fn refuse_replies(link: &Arc<Link>, process: &Arc<Process>) -> bool {

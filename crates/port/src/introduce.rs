@@ -272,7 +272,7 @@ fn void(exporter: &Link, number: u64) {
     exporter.say(ControlMessage::ProvisionVoid { number });
 }
 
-/// Keeper: a recipient declines what was provided to it by this process.
+/// Control thread: a recipient declines what was provided to it by this process.
 pub(crate) fn hear_declined(link: &Link, number: u64, exporter: [u8; 20]) {
     // The exporter may be gone; or this may never have been provided to this peer.
     if let Some(exporter) = introductions::take_unheard(link, &exporter, number) {

@@ -12,7 +12,7 @@ use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
 use std::sync::Arc;
 
-/// Keeper of the receiver: takes out of each lane what came for ports that are gone, and says what has been taken. Returns
+/// Control thread of the receiver: takes out of each lane what came for ports that are gone, and says what has been taken. Returns
 /// whether some could not be looked at: a thread does at this moment.
 pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     let mut all = true;
@@ -30,12 +30,12 @@ pub(crate) fn say_taken(link: &Arc<Link>, process: &Process) -> bool {
     !all
 }
 
-/// Keeper of the receiver: as [`say_taken`], if that was asked for and could not be done.
+/// Control thread of the receiver: as [`say_taken`], if that was asked for and could not be done.
 pub(crate) fn say_taken_again(link: &Arc<Link>, process: &Process) -> bool {
     link.incoming.is_asked() && say_taken(link, process)
 }
 
-/// Keeper of the receiver: nothing comes in a lane any more.
+/// Control thread of the receiver: nothing comes in a lane any more.
 pub(crate) fn hear_lane_free(
     link: &Arc<Link>,
     process: &Arc<Process>,
@@ -55,7 +55,7 @@ pub(crate) fn hear_lane_free(
     Ok(())
 }
 
-/// Keeper of the receiver: has receivers let go of lanes in which nothing comes any more. Returns whether some have
+/// Control thread of the receiver: has receivers let go of lanes in which nothing comes any more. Returns whether some have
 /// not: they look at what there is at this moment.
 pub(crate) fn leave_lanes(link: &Arc<Link>, process: &Arc<Process>) -> Result<bool, Fault> {
     if link.is_behind() {

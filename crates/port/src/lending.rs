@@ -146,7 +146,7 @@ fn collect_loans(link: &Link) {
 }
 
 fn forged(link: &Link, of: u32) -> RightError {
-    // Once: the words stay as they are until the keeper has ended the link.
+    // Once: the words stay as they are until the control thread has ended the link.
     if !link.is_down() {
         // A thread that takes back blocks may hold the lock of those for long messages.
         link.condemn(Fault {

@@ -1,7 +1,7 @@
 //! Ports, rights and calls over links.
 //!
 //! Reading order: [`send`](SendRight) and [`receive`](ReceiveRight) are the two ends of a call;
-//! `connect` and `keeper` make the link between them; `poller` decides which lanes a receiver looks at.
+//! `connect` and `control_thread` make the link between them; `poller` decides which lanes a receiver looks at.
 #![forbid(unsafe_code)]
 
 mod send;
@@ -85,10 +85,10 @@ mod vine;
 
 mod configuration;
 mod connect;
+mod control_thread;
 pub mod error;
 mod global;
 mod inspect;
-mod keeper;
 mod knock;
 mod left_lanes;
 mod lifecycle;

@@ -2,10 +2,10 @@
 
 use crate::bound;
 use crate::configuration::Configuration;
+use crate::control_thread;
 use crate::door;
 use crate::error::{Exhausted, Resource};
 use crate::forwarder;
-use crate::keeper;
 use crate::link::Link;
 use crate::link::group;
 use crate::link_end;
@@ -76,7 +76,7 @@ impl Locks {
     }
 }
 
-/// This process's state, made with its keeper thread on first use (and again in a forked child,
+/// This process's state, made with its control thread on first use (and again in a forked child,
 /// which shares nothing with its parent).
 pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     process::watch_forks();
@@ -96,7 +96,7 @@ pub(crate) fn current() -> Result<Arc<Process>, Resource> {
     Ok(node)
 }
 
-/// The state of a new node, with its keeper.
+/// The state of a new node, with its control thread.
 pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resource> {
     process::watch_forks();
     let node = Arc::new(Process::new(configuration)?);
@@ -104,7 +104,7 @@ pub(crate) fn start(configuration: Configuration) -> Result<Arc<Process>, Resour
     Ok(node)
 }
 
-/// Gives a new node its groups and its keeper.
+/// Gives a new node its groups and its control thread.
 fn begin(node: &Arc<Process>) -> Result<(), Resource> {
     group::begin(node)?;
     // Lower modules call these of higher ones.
@@ -117,14 +117,14 @@ fn begin(node: &Arc<Process>) -> Result<(), Resource> {
         nodes.retain(|node| node.strong_count() > 0);
         nodes.push(Arc::downgrade(node));
     }
-    let keeper = keeper::start(node.clone()).map_err(|_| {
+    let control_thread = control_thread::start(node.clone()).map_err(|_| {
         Resource::Exhausted(Exhausted {
             what: "threads",
             advice: Some("raise RLIMIT_NPROC or the control group's limit"),
             limit: 0,
         })
     })?;
-    node.set_keeper(Some(keeper));
+    node.set_control_thread(Some(control_thread));
     Ok(())
 }
 
@@ -154,11 +154,11 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         }
     }
     node.attention.raise();
-    let keeper = node.set_keeper(None);
-    // Otherwise this thread is the keeper: a waker, which it runs.
-    if let Some(keeper) = keeper.filter(|_| !crate::guest::is_control()) {
+    let control_thread = node.set_control_thread(None);
+    // Otherwise this thread is the control thread: a waker, which it runs.
+    if let Some(control_thread) = control_thread.filter(|_| !crate::guest::is_control()) {
         // A panic has been told of by then.
-        let _ = keeper.join();
+        let _ = control_thread.join();
     }
     let links = links::live(node);
     links.iter().for_each(|link| link_end::end_link(node, link));

@@ -80,7 +80,7 @@ pub(crate) struct Link {
     pub(crate) slots: Box<Slots>,
     /// Counts events a waiting caller must look at: death, fault, a closed port.
     pub(crate) trouble: AtomicU32,
-    /// The process whose keeper looks after them: its own, until the link has ended.
+    /// The process whose control thread looks after them: its own, until the link has ended.
     pub(crate) process: Arc<Process>,
     doorbell: Doorbell,
     pub(crate) group: Arc<Group>,
@@ -94,7 +94,7 @@ pub(crate) struct Link {
     pub(crate) peer: Peer,
     pub(crate) incarnation: [u8; 16],
     /// Number of this link in its process, never used again, not in a forked child either: the name for it in
-    /// the keeper's events and threads' memories. An index could have passed to another link meanwhile.
+    /// the control thread's events and threads' memories. An index could have passed to another link meanwhile.
     pub(crate) serial: u32,
     pub(crate) quotas: InForce,
     pub(crate) counters: PeerCounters,
@@ -417,7 +417,7 @@ const EMPTY_BYTES: usize = 64;
 impl Drop for Link {
     /// The thread that lets go of a link last may be a receiver, and links end together by the hundred. Unmapping a region, which
     /// may be the end of its file, takes some 0.3 ms: its user's closing thread does that, and the user is charged until then.
-    /// The keeper lets go of the rest, [its place in the list of the dead](crate::links::forget_ended).
+    /// The control thread lets go of the rest, [its place in the list of the dead](crate::links::forget_ended).
     fn drop(&mut self) {
         let users = self.users().clone();
         if !users.is_forked() {

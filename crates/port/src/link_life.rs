@@ -37,7 +37,7 @@ pub(crate) fn welcome(process: &Process, link: &Link, port: Option<&Port>) -> Re
     Ok(())
 }
 
-/// Enters a new link everywhere: table, group, keeper, counters.
+/// Enters a new link everywhere: table, group, control thread, counters.
 pub(crate) fn add_link(process: &Arc<Process>, parts: Parts) -> Result<Arc<Link>, Resource> {
     add_link_granting(process, parts, None)
 }

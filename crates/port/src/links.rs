@@ -60,7 +60,7 @@ pub(crate) fn asking(process: &Process) -> &Turns<Peer> {
 }
 
 /// Peers that threads of this process connect to at this moment, one thread to each: two would make two
-/// links. The keeper holds the list from its look for a link until it has made or refused one.
+/// links. The control thread holds the list from its look for a link until it has made or refused one.
 pub(crate) fn connecting(process: &Process) -> &Turns<Peer> {
     &process.tables.get::<Links>().connecting
 }
@@ -86,7 +86,7 @@ pub(crate) fn live(process: &Process) -> Vec<Arc<Link>> {
     list(process).iter().flatten().cloned().collect()
 }
 
-/// Keeper: forgets links that have ended and that no thread holds any more. Until then, some kilobytes of each stay
+/// Control thread: forgets links that have ended and that no thread holds any more. Until then, some kilobytes of each stay
 /// in memory.
 pub(crate) fn forget_ended(process: &Process) {
     let mut ended = ended(process);
@@ -122,7 +122,7 @@ pub(crate) fn hold(process: &Arc<Process>, link: &Link) -> Option<Held> {
     hold_link(process, |known| known.serial == link.serial)
 }
 
-/// Keeper: tells of links that were cut.
+/// Control thread: tells of links that were cut.
 pub(crate) fn tell_cuts(process: &Process) {
     let cuts = core::mem::take(&mut *process.cuts.lock());
     for (Peer { pid, uid, .. }, fault) in cuts {

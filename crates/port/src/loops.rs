@@ -1,7 +1,7 @@
 //! Links of a process with itself, by which it sends and calls through its own rights
 //! ([`OwnRight::connect`](crate::OwnRight::connect)).
 //!
-//! Such a link is like any other, except that both of its ends are here: its keeper, its tables, its lanes and its
+//! Such a link is like any other, except that both of its ends are here: its control thread, its tables, its lanes and its
 //! end are the same as for a link with another process, and the same promises hold for rights that go by it. It is
 //! made without a handshake and without a name, by the first thread that needs it, and ends with the last right that
 //! uses it, if no rights have gone by it in messages.

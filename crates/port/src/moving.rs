@@ -176,7 +176,7 @@ pub(crate) fn depart(
     leaving.last = leaving.last.wrapping_add(1);
     let token = leaving.last;
     // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
-    // of the keeper.
+    // of the control thread.
     (receive.port().is_leaving).store(is_leaving, Ordering::Release);
     let departure = Departure {
         link: held,
@@ -246,12 +246,12 @@ pub(crate) fn take_here(process: &Process, token: u32) -> Right {
     }
 }
 
-/// Keeper: the peer, to which a port was sent, has no room for it.
+/// Control thread: the peer, to which a port was sent, has no room for it.
 pub(crate) fn hear_not_arrived(process: &Process, link: &Arc<Link>, token: u32) {
     drop(take_departure(process, link, token));
 }
 
-/// Keeper: a port that was sent has arrived; the peer gives a right to it.
+/// Control thread: a port that was sent has arrived; the peer gives a right to it.
 pub(crate) fn hear_arrived(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -333,7 +333,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
     }
 }
 
-/// Keeper: tells the peers that have got a right to a port since it moved.
+/// Control thread: tells the peers that have got a right to a port since it moved.
 pub(crate) fn tell_new_holders(process: &Process) {
     for port in ports::all(process) {
         if let Some(home) = port.home.get() {
@@ -360,7 +360,7 @@ pub(crate) fn end_all_moves(process: &Process) {
     drop(departures);
 }
 
-/// Keeper: a link has ended, and with it the ports that were on their way through it.
+/// Control thread: a link has ended, and with it the ports that were on their way through it.
 pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     let lost: Vec<_> = {
         let mut leaving = moves(process).leaving();
@@ -380,7 +380,7 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     }
 }
 
-/// Keeper: the peer has given back what it has got by this handle, and more is under way.
+/// Control thread: the peer has given back what it has got by this handle, and more is under way.
 pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
     if let Some(Meaning::To(target)) = link.exports().resolve(handle)
         && let Some(port) = ports::by_id(process, target.port)

@@ -97,7 +97,7 @@ pub(crate) fn way(from: &Link, index: u32, to: &Link) -> Way {
     way
 }
 
-/// Keeper: a link has ended.
+/// Control thread: a link has ended.
 pub(crate) fn end_paths(process: &Process, ended: &Arc<Link>) {
     let (over, unmet) = {
         let mut callers = callers(process);
@@ -149,7 +149,7 @@ pub(crate) fn uses(of: &Arc<Link>) -> usize {
     granted + parties.sum::<usize>()
 }
 
-/// Keeper: a control message of this kind.
+/// Control thread: a control message of this kind.
 pub(crate) fn take_path_message(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -388,7 +388,7 @@ fn end_those(process: &Process, over: &[Arc<Path>]) {
     }
 }
 
-/// Keeper: forgets the paths that are over and that no thread waits for. Returns whether some are left.
+/// Control thread: forgets the paths that are over and that no thread waits for. Returns whether some are left.
 pub(crate) fn leave_paths(process: &Process) -> bool {
     let (left, rest) = {
         let mut callers = callers(process);

@@ -2,7 +2,7 @@
 //! its own workers and the resources of a call, created as needed, reached by no other).
 //!
 //! A receiver without a worker rests like a port at which a task waits: the first post rings through its link's socket, and the
-//! keeper, which looks whether something is there, starts a worker, pinned to the receiver's CPU. A worker that had nothing to do
+//! control thread, which looks whether something is there, starts a worker, pinned to the receiver's CPU. A worker that had nothing to do
 //! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
 //! may not use, and for senders that do not know of the other receivers yet.
 

@@ -80,7 +80,7 @@ pub(crate) struct Poller {
     clients: Clients,
     /// The port has moved: messages that come are passed on.
     passes_on: bool,
-    /// The port is gone: messages that come belong to the next port at its receiver, or to the keeper.
+    /// The port is gone: messages that come belong to the next port at its receiver, or to the control thread.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,

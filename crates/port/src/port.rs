@@ -21,7 +21,7 @@ pub(crate) mod own;
 pub(crate) mod ports;
 pub(crate) mod receiver;
 
-/// A bound port: the state its receive right and the keeper share. On lines of its own: its receiver writes
+/// A bound port: the state its receive right and the control thread share. On lines of its own: its receiver writes
 /// there.
 pub(crate) struct Port {
     /// Where its messages are received, and the number of that.
@@ -86,10 +86,10 @@ impl Once {
 
 /// Where a port has moved to, as the node that it has left knows that (`moving`).
 pub(crate) trait NewHome: Send + Sync {
-    /// A right to the old port has been given to a peer, or it has got a name for one: the keeper tells it.
+    /// A right to the old port has been given to a peer, or it has got a name for one: the control thread tells it.
     fn exported(&self);
 
-    /// Keeper: tells the peers that have got a right to `port` since it moved, if there are some.
+    /// Control thread: tells the peers that have got a right to `port` since it moved, if there are some.
     fn tell_new_holders(&self, port: &Port);
 
     /// The right by which what came here with this seal goes on: a `SendRight`, which may itself hold a port, so that this module does

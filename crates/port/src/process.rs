@@ -1,4 +1,4 @@
-//! The state of one process: its identity, its trust groups, its links, its ports, its keeper.
+//! The state of one process: its identity, its trust groups, its links, its ports, its control thread.
 
 use crate::configuration::Configuration;
 use crate::error::{Misuse, PeerFault, Resource};
@@ -39,15 +39,15 @@ pub(crate) struct Process {
     pub(crate) settled: AtomicU32,
     /// Counts the times that lanes are left and their receivers look at them.
     pub(crate) leavings: AtomicU32,
-    /// Until when the keeper looks for messages for ports that have ended, by `clock::ticks_ns`.
+    /// Until when the control thread looks for messages for ports that have ended, by `clock::ticks_ns`.
     pub(crate) unbound_until_ns: AtomicU64,
     /// The state that protocols keep of it.
     pub(crate) tables: Tables,
     pub(crate) poll: Poll,
-    /// Raised to make the keeper look at its lists.
+    /// Raised to make the control thread look at its lists.
     pub(crate) attention: Flag,
     pub(crate) listeners: Mutex<Vec<(u32, Arc<Foreign>)>, rank::Listeners>,
-    /// Work that threads have put off, for the keeper.
+    /// Work that threads have put off, for the control thread.
     pub(crate) upkeep: Upkeep,
     pub(crate) introductions: Introductions,
     /// Revocations of rights to ports of this process.
@@ -55,15 +55,15 @@ pub(crate) struct Process {
     pub(crate) quotas: QuotasOf,
     /// The resources held by the users of peers.
     pub(crate) users: Arc<Users>,
-    /// Links that were cut, and why: the keeper tells the application.
+    /// Links that were cut, and why: the control thread tells the application.
     pub(crate) cuts: Mutex<Vec<(Peer, PeerFault)>, rank::Cuts>,
     /// Receivers that the control thread wakes, a bit each: something has come for them under a lock that wakers must not see.
     pub(crate) to_rouse: AtomicU64,
-    /// Raised by the keeper when a peer rings through a socket.
+    /// Raised by the control thread when a peer rings through a socket.
     pub(crate) sets: Mutex<Vec<Weak<Flag>>, rank::Sets>,
     /// It was shut down.
     is_over: AtomicBool,
-    keeper: Mutex<Option<Thread>, rank::KeeperThread>,
+    control_thread: Mutex<Option<Thread>, rank::ControlThread>,
     pub(crate) counting: Counting,
     pub(crate) defaults: Defaults,
 }
@@ -92,7 +92,7 @@ pub(crate) struct Introductions {
     pub(crate) provisions: Mutex<Provisions<(Target, bool)>, rank::Provisions>,
 }
 
-/// Tokens of the keeper's poll set: kind in the upper half, index or serial in the lower.
+/// Tokens of the control thread's poll set: kind in the upper half, index or serial in the lower.
 pub(crate) mod token {
     pub(crate) const ATTENTION: u64 = 0;
     pub(crate) const UPKEEP: u64 = 5 << 32;
@@ -114,7 +114,7 @@ impl Process {
         let process = Self {
             configuration,
             is_over: AtomicBool::new(false),
-            keeper: Mutex::new(None),
+            control_thread: Mutex::new(None),
             epoch: process::fork_epoch(),
             agreed: handfast_sys::futex::register_fence(),
             may_ask: handfast_sys::futex::fence_others(),
@@ -160,7 +160,7 @@ impl Process {
         Ok(process)
     }
 
-    /// A thread is about to sleep until a peer answers: makes sure that the keeper looks after it
+    /// A thread is about to sleep until a peer answers: makes sure that the control thread looks after it
     /// within [`WATCH_NS`]. A system call at most that often.
     #[inline]
     pub(crate) fn watch_sleepers(&self) {
@@ -180,7 +180,7 @@ impl Process {
         }
     }
 
-    /// There is work for the keeper, to be done after the time that the timer's table says.
+    /// There is work for the control thread, to be done after the time that the timer's table says.
     pub(crate) fn schedule(&self, timer: Timer) {
         self.schedule_in(timer, timer.delay_ns());
     }
@@ -212,8 +212,8 @@ impl Process {
     }
 
     /// Remembers its control thread; returns the one it had.
-    pub(crate) fn set_keeper(&self, keeper: Option<Thread>) -> Option<Thread> {
-        core::mem::replace(&mut *self.keeper.lock(), keeper)
+    pub(crate) fn set_control_thread(&self, control_thread: Option<Thread>) -> Option<Thread> {
+        core::mem::replace(&mut *self.control_thread.lock(), control_thread)
     }
 
     /// Enters a set; its flag is forgotten when the set is dropped.

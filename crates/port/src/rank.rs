@@ -72,5 +72,5 @@ handfast_sys::ranks! { 20:
     Rows,
     Quotas,
     Vines,
-    KeeperThread,
+    ControlThread,
 }

@@ -53,7 +53,7 @@ impl ReceiveRight {
         right
     }
 
-    /// Has the keeper take connections to its name.
+    /// Has the control thread take connections to its name.
     pub(crate) fn listen(&self) -> Result<(), Resource> {
         let bound = self.bound.as_ref();
         bound.map_or(Ok(()), |bound| {

@@ -1,4 +1,4 @@
-//! Senders follow a port that has moved (`moving`, `handfast_proto::moves`): the keeper gets a direct right at
+//! Senders follow a port that has moved (`moving`, `handfast_proto::moves`): the control thread gets a direct right at
 //! its new home and, in one step for all threads, says in each lane to the old home that nothing more comes
 //! there.
 
@@ -78,7 +78,7 @@ pub(crate) fn arrived_moved(link: &Arc<Link>, process: &Process, name: Handle) {
                 let may_move = enter(process, link, &mut redirects, ((name, port), moved));
                 drop(redirects);
                 if may_move {
-                    // The keeper's: this thread may hold a lane or a poller.
+                    // The control thread's: this thread may hold a lane or a poller.
                     switch_later(process, link, name);
                 }
             }
@@ -86,7 +86,7 @@ pub(crate) fn arrived_moved(link: &Arc<Link>, process: &Process, name: Handle) {
     }
 }
 
-/// Keeper: the port of the right with this name has moved to another process.
+/// Control thread: the port of the right with this name has moved to another process.
 pub(crate) fn hear_moved(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -163,7 +163,7 @@ fn redirect(process: &Arc<Process>, (link, name): (&Arc<Link>, Handle), with: &A
     }
 }
 
-/// Has the keeper do that.
+/// Has the control thread do that.
 fn switch_later(process: &Process, link: &Arc<Link>, name: Handle) {
     put_off(process, link, name);
     process.schedule(Timer::Switches);
@@ -192,7 +192,7 @@ pub(crate) fn end_all(process: &Process) {
     drop(switches);
 }
 
-/// Keeper: once more for those that found no room. Returns whether there are some left.
+/// Control thread: once more for those that found no room. Returns whether there are some left.
 pub(crate) fn switch_again(process: &Arc<Process>) -> bool {
     // The others at the next look: the control thread has others to look after.
     let later: Vec<_> = {
@@ -234,7 +234,7 @@ fn switch(
         Some(Redirect::To(moved)) if moved.direct.get().is_none() => moved.clone(),
         _ => return Switched::Done,
     };
-    // As one of the rights with this name: the keeper, which may be another thread, gives the name back when
+    // As one of the rights with this name: the control thread, which may be another thread, gives the name back when
     // the last of them is dropped, and behind that no mark may come.
     let take_up = |imports: &mut Imports| {
         imports.copied(name);

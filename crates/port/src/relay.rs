@@ -1,5 +1,5 @@
 //! The vine: answers to calls that were passed on without a path come back to this process, and its
-//! keeper passes them on.
+//! control thread passes them on.
 
 use crate::awaited::{Awaited, Outcome};
 use crate::error::{DomainError, SendError};
@@ -73,7 +73,7 @@ impl Relay {
         }
     }
 
-    /// Has the answer to `own` ring the keeper. Before anybody can answer, or with a look after it.
+    /// Has the answer to `own` ring the control thread. Before anybody can answer, or with a look after it.
     pub(crate) fn announce(own: &Own) {
         let slot = Slot::of(own.link.calls, own.index);
         word::announce(&own.link.region, slot.wait(), word::DESCRIPTOR);
@@ -87,7 +87,7 @@ impl Relay {
         );
     }
 
-    /// Whether the answer is there. If not, its arrival rings the keeper: the waker of the slot's former answer may be
+    /// Whether the answer is there. If not, its arrival rings the control thread: the waker of the slot's former answer may be
     /// late, and take the announcement for this one (E15 late).
     fn is_answered(&self) -> bool {
         let (region, wait) = (&self.awaited.link().region, self.awaited.slot().wait());
@@ -145,7 +145,7 @@ impl Relay {
         }
     }
 
-    /// As [`Self::look`], and what there is to pass on. Has the keeper look again soon where the rest of an answer is to come.
+    /// As [`Self::look`], and what there is to pass on. Has the control thread look again soon where the rest of an answer is to come.
     fn seen(&mut self, process: &Arc<Process>) -> Option<Result<Message, Option<DomainError>>> {
         match self.look(process) {
             Seen::Nothing => {
@@ -178,7 +178,7 @@ impl Relay {
         self.own.free();
         match (self.right, answer) {
             (Some(right), Ok(mut message)) => {
-                // This is the keeper: it closes none of them last.
+                // This is the control thread: it closes none of them last.
                 let _held = message.hold_descriptors();
                 let rights = message.take_rights();
                 // The caller may be gone.
@@ -225,7 +225,7 @@ pub(crate) fn add_relay(process: &Arc<Process>, mut relay: Relay) {
         Some(answer) => relay.end(answer),
         None => {
             let mut relays = relays(process);
-            // Since the look, before the keeper knew of the relay.
+            // Since the look, before the control thread knew of the relay.
             let is_due = relay.is_due();
             let link = relay.awaited.link().clone();
             relays.waiting.push(relay);
@@ -238,7 +238,7 @@ pub(crate) fn add_relay(process: &Arc<Process>, mut relay: Relay) {
 }
 
 /// Passes on the answers that have come, unless another thread is at it: then that does, or the
-/// keeper.
+/// control thread.
 pub(crate) fn relay(process: &Arc<Process>) {
     relay_those(process, |_| true);
 }

@@ -29,7 +29,7 @@ pub fn directory() -> PathBuf {
 /// The directory where nothing else is said.
 pub(crate) const DIRECTORY: &str = "/run/handfast";
 
-/// Connections that may wait for the keeper.
+/// Connections that may wait for the control thread.
 pub(crate) const BACKLOG: i32 = 128;
 
 /// How long the look at a name's present server may take.

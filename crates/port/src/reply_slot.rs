@@ -226,7 +226,7 @@ impl ReplySlot {
         said.flatten()
     }
 
-    /// Has this process's keeper rung when the caller gives up. Whether it has is looked at next.
+    /// Has this process's control thread rung when the caller gives up. Whether it has is looked at next.
     pub(crate) fn watch(&self) {
         self.slot().watch(&self.link.region);
     }

@@ -2,7 +2,7 @@
 //!
 //! A task that finds its lane full enters its waker, announces in the lane's word for senders without room that one of
 //! them sleeps in a descriptor, and looks again (E4, E15), as a thread does that sleeps there. The receiver that makes
-//! room rings through the link's socket; the keeper wakes the tasks in whose lanes there is room.
+//! room rings through the link's socket; the control thread wakes the tasks in whose lanes there is room.
 
 use crate::error::SendError;
 use crate::future::{At, LANE_LOOK_NS};
@@ -85,7 +85,7 @@ impl Future for Sent<'_> {
         let right = route::best(self.right);
         let link = right.link();
         let Some(lane) = link.map.known(right.receiver()) else {
-            // For a lane: no wake-up comes when one falls out of use, so the keeper looks.
+            // For a lane: no wake-up comes when one falls out of use, so the control thread looks.
             self.at = Some(At::enter(right, link, What::Room, context.waker()));
             right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
             return Poll::Pending;

@@ -112,7 +112,7 @@ impl Drop for Served {
     }
 }
 
-/// Keeper: adds the new counts of calls here to the counters of `port`, unless a thread receives at this moment.
+/// Control thread: adds the new counts of calls here to the counters of `port`, unless a thread receives at this moment.
 pub(crate) fn publish_calls(port: &Port) {
     let Some(local) = port.served.get() else {
         return;

@@ -21,7 +21,7 @@ pub(crate) struct SlotState {
     entered_ms: AtomicU16,
     pub(crate) generation: AtomicU32,
     pub(crate) position: AtomicU32,
-    /// Generation of the call that the keeper looks after.
+    /// Generation of the call that the control thread looks after.
     watched: AtomicU32,
 }
 
@@ -66,16 +66,16 @@ const _: () =
     assert!((SLOTS_PER_LANE as usize * size_of::<SlotState>()).is_multiple_of(LINES_BYTES));
 
 impl SlotState {
-    /// Enters its call as one that the keeper looks after. Whether it was not entered yet.
+    /// Enters its call as one that the control thread looks after. Whether it was not entered yet.
     pub(crate) fn enter(&self) -> bool {
-        // Relaxed throughout: each is a hint, and the keeper looks again.
+        // Relaxed throughout: each is a hint, and the control thread looks again.
         let generation = self.generation.load(Ordering::Relaxed);
         let before = self.watched.load(Ordering::Relaxed);
         if before == generation {
             return false;
         }
         self.entered_ms.store(now_ms(), Ordering::Relaxed);
-        // The keeper may come late: the slot's next call has entered itself by then.
+        // The control thread may come late: the slot's next call has entered itself by then.
         let _ =
             self.watched
                 .compare_exchange(before, generation, Ordering::Relaxed, Ordering::Relaxed);
@@ -99,7 +99,7 @@ impl SlotState {
     pub(crate) const BUSY: u8 = 1;
     /// Claimed for the lane's next call, which has not been posted.
     pub(crate) const CLAIMED: u8 = 3;
-    /// The keeper takes its outcome, which no thread wants.
+    /// The control thread takes its outcome, which no thread wants.
     pub(crate) const REFUSED: u8 = 4;
     /// Its caller gave up; free again once the reply has come.
     pub(crate) const ABANDONED: u8 = 2;

@@ -71,7 +71,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
     }
 }
 
-/// Keeper: refuses what has come for receivers without a port. Returns whether more may come.
+/// Control thread: refuses what has come for receivers without a port. Returns whether more may come.
 pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
     // Relaxed: as in `ports::watch_unbound`.
     if process.unbound_until_ns.load(Ordering::Relaxed) <= clock::ticks_ns() {
@@ -85,7 +85,7 @@ pub(crate) fn refuse_unbound(process: &Arc<Process>) -> bool {
     true
 }
 
-/// Keeper: a peer has sent something to a receiver that does not look at it. Where the port there has ended long ago, it is refused.
+/// Control thread: a peer has sent something to a receiver that does not look at it. Where the port there has ended long ago, it is refused.
 pub(crate) fn rung(process: &Arc<Process>, link: &Arc<Link>, receiver: u32) {
     if !ports::is_unbound(process, receiver) {
         return;

@@ -44,7 +44,7 @@ fn cut_off(process: &Process, link: &Link) -> bool {
     is_unused
 }
 
-/// Keeper: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
+/// Control thread: tells the peer if a link is not used any more. Returns whether that has to be seen to again.
 pub(crate) fn leave(process: &Arc<Process>, link: &Arc<Link>) -> bool {
     if !link.life.usage.turn((state::GONE, state::USED)) {
         return false;
@@ -100,7 +100,7 @@ fn end_unanswered(process: &Arc<Process>, uid: u32, now_ns: u64) {
     }
 }
 
-/// Keeper: the peer does not use the link any more. Returns whether this process does not either, so that
+/// Control thread: the peer does not use the link any more. Returns whether this process does not either, so that
 /// it is to be ended.
 pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
     link.life.usage.is_asked();
@@ -117,7 +117,7 @@ pub(crate) fn hear_unused(process: &Process, link: &Link) -> bool {
     is_over
 }
 
-/// Keeper: the peer does not use the link any more either. Without a word of this process before it means nothing.
+/// Control thread: the peer does not use the link any more either. Without a word of this process before it means nothing.
 pub(crate) fn hear_free(link: &Link) {
     if !link.life.usage.take_free() {
         return;

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// The longest any test waits for anything: a hang is a failure.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A thread that hears of something by then was told: a keeper that has long found nothing looks of itself every ten seconds.
+/// A thread that hears of something by then was told: a control thread that has long found nothing looks of itself every ten seconds.
 pub const TOLD: Duration = Duration::from_secs(5);
 
 const ROLE: &str = "HANDFAST_TEST_ROLE";

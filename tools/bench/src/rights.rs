@@ -87,7 +87,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                         task: Task::Pass(*passed),
                         payload_bytes: *payload as usize,
                         servers: passed.servers(),
-                        // Between strangers, keepers and other threads take part.
+                        // Between strangers, control threads and other threads take part.
                         placement: if is_once {
                             Placement::Free
                         } else {

@@ -18,7 +18,7 @@ enum Without {
     SecondLook,
     /// The waker is in the list before the announcement.
     EntryFirst,
-    /// The keeper wakes a task whose announcement has been taken, whatever for.
+    /// The control thread wakes a task whose announcement has been taken, whatever for.
     Taken,
 }
 
@@ -47,7 +47,7 @@ impl Wait {
         }
     }
 
-    /// Returns whether the waiter's keeper is to be rung.
+    /// Returns whether the waiter's control thread is to be rung.
     fn happens(self, slot: Slot, memory: &impl Memory) -> bool {
         match self {
             Self::GivenUp => slot.cancel(memory, GENERATION),
@@ -59,7 +59,7 @@ impl Wait {
     }
 }
 
-/// The keeper of the waiter, when it has been rung: as `tasks::wake_answered`.
+/// The control thread of the waiter, when it has been rung: as `tasks::wake_answered`.
 fn rung(
     (wait, without): (Wait, Without),
     (slot, list): (Slot, &Mutex<Option<Arc<Task>>>),

@@ -125,7 +125,7 @@ fn two_tasks(without: Without) {
             if arm::must_ring(&link, place, false)
                 && bell::ring(&link, &bells, (SIDE, 0), 0, 0).is_some()
             {
-                // The keeper.
+                // The control thread.
                 theirs.call();
             }
         });

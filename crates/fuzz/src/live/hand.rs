@@ -184,7 +184,7 @@ impl Hand {
                     self.heard = u32::from_le_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
                 }
                 Ok(_) => {}
-                Err(errno) => panic!("the keeper has stopped: {errno}"),
+                Err(errno) => panic!("the control thread has stopped: {errno}"),
             }
         }
     }

@@ -231,7 +231,7 @@ pub(crate) fn holdings(pid: u32) -> (usize, usize) {
     (descriptors, mappings)
 }
 
-/// How many descriptors a process has once nothing changes any more: a keeper may be at the end of a
+/// How many descriptors a process has once nothing changes any more: a control thread may be at the end of a
 /// handshake still, or wait for a processor there.
 pub(crate) fn at_rest(pid: u32) -> usize {
     let (mut last, mut looks) = (0, 0);
@@ -250,7 +250,7 @@ pub(crate) fn settles_at(pid: u32, count: usize) -> bool {
     within_patience(|| holdings(pid).0 == count)
 }
 
-/// The holdings of this process once the link it used last has gone: the keeper may be looking at it
+/// The holdings of this process once the link it used last has gone: the control thread may be looking at it
 /// for a moment longer than its last right is there. Its peer's bells are unmapped after its region; then those of this process are left.
 pub(crate) fn holdings_alone() -> (usize, usize) {
     let is_of_link = |entry: std::fs::DirEntry| {

@@ -437,7 +437,7 @@ fn an_answer_nobody_waits_for_stops_nobody_whatever_it_tells_of() {
             assert_eq!(line, "hurried");
             break;
         }
-        assert!(Instant::now() < end, "a thread or the keeper hangs");
+        assert!(Instant::now() < end, "a thread or the control thread hangs");
         if let Some((index, generation, _)) = hand.try_next() {
             // The one before has been given up.
             if let Some(call) = last.replace((index, generation)) {

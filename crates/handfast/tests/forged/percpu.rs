@@ -93,7 +93,7 @@ fn messages_to_a_wrong_receiver_go_nowhere_and_harm_nobody() {
     assert!(other.receive_timeout(short).is_err());
 }
 
-/// A peer of the same user takes back what others ring: they come late, all of them, and the keepers see to it.
+/// A peer of the same user takes back what others ring: they come late, all of them, and the control threads see to it.
 #[test]
 fn bells_that_a_peer_clears_delay_calls_and_lose_none() {
     let name = common::name("cleared");
@@ -135,7 +135,7 @@ pub(crate) fn clearer(name: &str) {
             is_over.store(true, SeqCst);
             taken
         });
-        // A receiver that looks at the links' own words finds nearly all at once; the keepers find the rest.
+        // A receiver that looks at the links' own words finds nearly all at once; the control threads find the rest.
         let late = pace.allows(LATE);
         let late = taken.iter().filter(|taken| **taken > late).count();
         assert!(late < taken.len() / 2, "CPU {on}: {taken:?}");
@@ -143,5 +143,5 @@ pub(crate) fn clearer(name: &str) {
     common::say("late, and there");
 }
 
-/// Sooner than a keeper looks after a caller.
+/// Sooner than a control thread looks after a caller.
 const LATE: Duration = Duration::from_millis(40);

@@ -45,7 +45,7 @@ fn quotas_are_asked_for_by_the_thread_that_sets_them_and_for_a_new_link() {
                 guest.arm();
                 visit(&scene);
             }
-            assert_eq!(guest.done_by() == "handfast-keeper", by_control, "{case}");
+            assert_eq!(guest.done_by() == "handfast-ctl", by_control, "{case}");
             guest.check(&case);
             scene.works(&case);
             // The closure has the guest, which has the node.

@@ -45,7 +45,7 @@ impl<F: FnOnce() + Send + 'static> Wake for Guest<F> {
     fn wake(self: Arc<Self>) {
         let work = self.1.lock().unwrap().take();
         let name = std::thread::current().name().map(str::to_owned);
-        assert_eq!(name.as_deref(), Some("handfast-keeper"));
+        assert_eq!(name.as_deref(), Some("handfast-ctl"));
         // Counted also where it panics.
         struct Counts<'a>(&'a AtomicU32);
         impl Drop for Counts<'_> {
@@ -100,7 +100,7 @@ fn panics_in_the_control_thread() {
     let thread = std::thread::current();
     assert_ne!(
         thread.name(),
-        Some("handfast-keeper"),
+        Some("handfast-ctl"),
         "this subscriber panics"
     );
 }

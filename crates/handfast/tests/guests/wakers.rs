@@ -26,7 +26,7 @@ enum Wait {
 
 const WAITS: [Wait; 4] = [Wait::Receive, Wait::Send, Wait::Call, Wait::Cancelled];
 
-const CONTROL: &str = "handfast-keeper";
+const CONTROL: &str = "handfast-ctl";
 
 /// A call that the first node has received, in a set of the other one's.
 struct Held {

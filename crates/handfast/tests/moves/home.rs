@@ -92,7 +92,7 @@ fn a_relayed_answer_holds_nobody_else_up() {
     let own = common::name("held-up-own");
     let other = common::name("held-up-other");
     let (mut took, mut pace) = (Vec::new(), common::Pace::new());
-    // Answers of others go by the same keeper.
+    // Answers of others go by the same control thread.
     for round in 0..20 {
         let again = format!("{other}-{round}");
         let holder = common::start("holder", &[&again, &own]);

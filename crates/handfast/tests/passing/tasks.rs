@@ -125,7 +125,7 @@ fn a_task_that_waits_is_woken_by_the_answer_and_not_by_a_clock() {
     }));
     let (middle, _, longest) = common::spread(&mut delays);
     println!("woken after {middle:?}, {longest:?} at the longest");
-    // The keeper looks at sleeping callers every 50 ms anyway.
+    // The control thread looks at sleeping callers every 50 ms anyway.
     let limit = pace.allows(Duration::from_millis(20));
     assert!(middle < limit, "{middle:?}, {limit:?}");
     server.kill();
@@ -166,7 +166,7 @@ fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock()
     }));
     let (middle, _, longest) = common::spread(&mut delays);
     println!("sent after {middle:?}, {longest:?} at the longest");
-    // The keeper wakes them every 50 ms anyway.
+    // The control thread wakes them every 50 ms anyway.
     let limit = pace.allows(Duration::from_millis(20));
     assert!(middle < limit, "{middle:?}, {limit:?}");
     server.kill();

@@ -93,7 +93,7 @@ fn a_task_that_waits_for_room_goes_on_when_there_is_some_and_not_by_a_clock() {
     }));
     let (middle, _, longest) = common::spread(&mut delays);
     println!("sent after {middle:?}, {longest:?} at the longest");
-    // The keeper wakes them every 50 ms anyway.
+    // The control thread wakes them every 50 ms anyway.
     let limit = pace.allows(Duration::from_millis(20));
     assert!(middle < limit, "{middle:?}, {limit:?}");
     server.kill();

@@ -17,7 +17,7 @@ use handfast_testing::forge::Packet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A link that no keeper listens to unless it is told of, and the peer's end of its socket.
+/// A link that no control thread listens to unless it is told of, and the peer's end of its socket.
 pub(crate) fn link() -> (Arc<Process>, Arc<Link>, OwnedFd) {
     link_of(handfast_sys::process::uid())
 }
@@ -116,7 +116,7 @@ fn what_is_read_in_search_of_a_descriptor_is_heard_in_its_order() {
 }
 
 #[test]
-fn the_keeper_is_told_of_what_others_have_read() {
+fn the_control_thread_is_told_of_what_others_have_read() {
     let (process, link, peer) = link();
     links::list(&process).push(Some(link.clone()));
     let port = 0x100;

@@ -10,7 +10,7 @@ use core::sync::atomic::Ordering;
 use handfast_proto::timers::Timer;
 use std::sync::Arc;
 
-/// How soon the keeper looks whether a lane that has come is one for these.
+/// How soon the control thread looks whether a lane that has come is one for these.
 const CAME_NS: u64 = 1_000;
 
 /// Recipient: a right by the vine to `port` of a process with a link, which becomes a direct one when it has been used.
@@ -48,7 +48,7 @@ pub(super) fn waits_for_lane(process: &Process, upgrade: &Arc<Upgrade>, port: u3
     upgrade.is_late.store(true, Ordering::Relaxed);
 }
 
-/// Keeper: claims those that have been used. They ask for lanes where there are none. Returns whether some are left that
+/// Control thread: claims those that have been used. They ask for lanes where there are none. Returns whether some are left that
 /// could not be claimed yet.
 pub(crate) fn claim_late(process: &Arc<Process>) -> bool {
     let mut late = door::doors(process).waiting.take_late();
@@ -92,7 +92,7 @@ fn has_claimed(process: &Arc<Process>, upgrade: &Arc<Upgrade>, port: u32) -> boo
     true
 }
 
-/// Keeper: a lane has come.
+/// Control thread: a lane has come.
 pub(crate) fn has_lane(process: &Process) {
     if door::doors(process).waiting.is_for_lanes() {
         process.schedule_in(Timer::Claims, CAME_NS);

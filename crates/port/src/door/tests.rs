@@ -13,7 +13,7 @@ use handfast_layout::link::Side;
 fn waits(process: &Arc<Process>, link: &Arc<Link>, kept: &mut Vec<Arc<Upgrade>>) -> bool {
     let upgrade = Upgrade::new(process, link, ([7; 20], kept.len() as u64), leave);
     later::waits_for_lane(process, &upgrade, 1);
-    // Not by the list: the keeper, which hears of other tests' links, has it for a moment now and then.
+    // Not by the list: the control thread, which hears of other tests' links, has it for a moment now and then.
     let waits = upgrade.is_late.load(Ordering::Relaxed);
     kept.push(upgrade);
     waits

@@ -41,7 +41,7 @@ pub(crate) fn claim_freely(
     if by.is_of_others() {
         return claim_on_word(process, link, port, (by, number));
     }
-    // The keeper asks, for other threads.
+    // The control thread asks, for other threads.
     let receiver = receiver_of(port);
     let at = (lanes::any(link, receiver)?, receiver);
     let said = claim_of(by, number);

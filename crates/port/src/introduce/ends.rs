@@ -10,7 +10,7 @@ use handfast_proto::timers::Timer;
 use handfast_sys::{Errno, clock, process};
 use std::collections::{BTreeSet, HashSet};
 
-/// Keeper: a link has ended: ends the provisions to its peer, and by it.
+/// Control thread: a link has ended: ends the provisions to its peer, and by it.
 pub(crate) fn end_introductions(process: &Process, link: &Link) {
     // Its link may have ended for want of use: the peer may still claim the rights it was provided with.
     let is_dead = !link.connection.has_process();
@@ -44,7 +44,7 @@ const ASKED_MAX: usize = 256;
 /// Overdue claims of one link that are looked at in one round.
 const OVERDUE_MAX: usize = 256;
 
-/// Keeper: ends unclaimed provisions, and claims of what is not provided. Returns whether there will be more.
+/// Control thread: ends unclaimed provisions, and claims of what is not provided. Returns whether there will be more.
 pub(crate) fn expire_provisions(process: &Process) -> bool {
     let gone = gone_recipients(process);
     let is_gone = |of: [u8; 20]| gone.contains(&pid_of(of));
@@ -87,7 +87,7 @@ fn gone_recipients(process: &Process) -> HashSet<u32> {
 /// waits for may lie in a lane.
 const OVERDUE_NS: u64 = 10_000_000_000;
 
-/// Keeper: answers claims of what nobody has provided, and that nobody has looked at since. Returns whether some wait still.
+/// Control thread: answers claims of what nobody has provided, and that nobody has looked at since. Returns whether some wait still.
 fn answer_overdue(process: &Process) -> bool {
     let mut is_left = false;
     for link in links::live(process) {

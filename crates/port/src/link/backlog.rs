@@ -116,7 +116,7 @@ impl Link {
     }
 
     /// Sends a control message that must not be lost while the link lasts. Where the peer does not read, or waits for its
-    /// welcome, the keeper sends it later, or cuts the link.
+    /// welcome, the control thread sends it later, or cuts the link.
     pub(crate) fn say(&self, message: ControlMessage<'_>) {
         say_encoded(self, &message.encode());
     }
@@ -128,7 +128,7 @@ impl Link {
 }
 
 /// Sends a peer that connects its welcome, and then what has been said since the link was entered. `Ok(false)`: some of
-/// that waits, for the keeper to send it.
+/// that waits, for the control thread to send it.
 pub(crate) fn welcome(link: &Link) -> Result<bool, Errno> {
     let socket = link.connection.socket()?;
     let mut backlog = link.backlog();
@@ -144,7 +144,7 @@ pub(crate) fn is_welcomed(link: &Link) -> bool {
 
 /// Tells the peer that `port` is gone, and with it the ports bound before it at its receiver, except one that has moved:
 /// unread messages about those are dropped. So a peer that reads nothing makes no more messages wait than there are
-/// receivers. The keeper says later to a peer that does not read now.
+/// receivers. The control thread says later to a peer that does not read now.
 pub(crate) fn tell_closed(link: &Link, port: u32, has_moved: bool) {
     let Ok(socket) = link.connection.socket() else {
         return;
@@ -264,7 +264,7 @@ pub(crate) fn end(link: &Link) {
     backlog.bytes.shrink(all);
 }
 
-/// Keeper: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
+/// Control thread: sends what could not be sent. Returns whether all has been; the rule the peer broke when it has left too much.
 pub(crate) fn say_again(link: &Link) -> Result<bool, Fault> {
     let Ok(socket) = link.connection.socket() else {
         return Ok(true);

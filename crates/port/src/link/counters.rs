@@ -58,7 +58,7 @@ impl PeerCounters {
     }
 }
 
-/// Keeper: the peer's counters, which were asked for.
+/// Control thread: the peer's counters, which were asked for.
 pub(crate) fn hear(link: &Link, fd: Option<Foreign>) -> Result<(), Fault> {
     let is_whole = |fd: &Foreign| is_sealed(fd, REGION_BYTES).unwrap_or(false);
     let is_good = fd.as_ref().is_none_or(is_whole);

@@ -53,7 +53,7 @@ pub(crate) fn tell_in_vain(link: &Link, words: &[Handle]) {
     });
 }
 
-/// Keeper: the peer says which rights of this process were revoked, or which it has claimed in vain.
+/// Control thread: the peer says which rights of this process were revoked, or which it has claimed in vain.
 pub(crate) fn hear_revoked(link: &Link, in_vain: bool, names: impl Iterator<Item = u32>) {
     let words: Vec<_> = names.collect();
     match in_vain {

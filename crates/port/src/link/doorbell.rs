@@ -22,7 +22,7 @@ pub(super) struct Doorbell {
     is_published: bool,
     /// Our bit there.
     index: u32,
-    /// Lanes that had to ring: since the keeper's last look, and at that.
+    /// Lanes that had to ring: since the control thread's last look, and at that.
     rung: AtomicU32,
     rung_before: AtomicU32,
 }
@@ -42,7 +42,7 @@ impl Doorbell {
         &mut self.bells
     }
 
-    /// Others that share the bells may take the wake-up away: the keeper looks whether a lane still holds what it rang for.
+    /// Others that share the bells may take the wake-up away: the control thread looks whether a lane still holds what it rang for.
     fn rings(&self, lane: u32) {
         // Relaxed, here and below: a lane that is missed is looked at next time.
         self.rung.fetch_or(1 << lane, Ordering::Relaxed);
@@ -118,7 +118,7 @@ fn ring_published(link: &Link, at: (Side, u32), receiver: u32) -> bool {
     match bell::ring_published(&link.region, bells, at, receiver) {
         word::AWAKE => return false,
         word::ASLEEP if bells.wake(sleep, 1) > 0 => return true,
-        // Another thread has woken it; or it is about to sleep, and its keeper will see to it.
+        // Another thread has woken it; or it is about to sleep, and its control thread will see to it.
         _ if bells.load(sleep, Ordering::Relaxed) == word::AWAKE => return false,
         _ => backlog::tell(
             link,
@@ -181,7 +181,7 @@ pub(crate) fn watch(link: &Link) -> Option<u64> {
     }
 }
 
-/// Whether the keeper is to look after it.
+/// Whether the control thread is to look after it.
 pub(crate) fn is_watched(link: &Link) -> bool {
     link.doorbell.has_rung() || link.waiters.parked.any()
 }
@@ -212,7 +212,7 @@ fn nudge(link: &Link, lane: u32, receiver: u32) {
         let _ = bell::ring(own, bells, at, receiver, link.doorbell.index);
         bells.swap(sleep, word::AWAKE, Ordering::AcqRel);
     }
-    // The keeper of the peer wakes the sleepers that this does not find.
+    // The control thread of the peer wakes the sleepers that this does not find.
     bells.wake(sleep, ROUSED_MAX);
     backlog::tell(
         link,

@@ -2,7 +2,7 @@
 //!
 //! A receiver sleeps in one word for each group, and the kernel takes 128. So users beyond the first [`GROUPS_MAX`] come into a
 //! *crowd*: a group of many users, whose bells say that the receiver sleeps in a descriptor whenever it sleeps. Its peers ring
-//! through their sockets, and the keeper ends the sleep in the receiver's own word. Peers of other users than this process's
+//! through their sockets, and the control thread ends the sleep in the receiver's own word. Peers of other users than this process's
 //! only read bells, so a peer in a crowd can do no more to the others than ring, too.
 
 use crate::error::{Exhausted, Resource};

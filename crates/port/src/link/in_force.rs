@@ -52,7 +52,7 @@ impl InForce {
     }
 }
 
-/// Control messages that have come through a link lately. The keeper's.
+/// Control messages that have come through a link lately. The control thread's.
 #[derive(Default)]
 struct Heard {
     since_ns: u64,
@@ -67,7 +67,7 @@ pub(crate) fn count_rights(link: &Link, exports: &Exports) {
     }
 }
 
-/// Keeper: counts control messages that have come. Returns until when no more are taken, if so.
+/// Control thread: counts control messages that have come. Returns until when no more are taken, if so.
 pub(crate) fn heard_enough(link: &Link, count: u32) -> Option<u64> {
     let now_ns = clock::now_ns();
     let mut heard = link.quotas.heard.lock();

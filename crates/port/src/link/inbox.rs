@@ -58,7 +58,7 @@ pub(crate) struct Inbox {
     claimed: u32,
     /// By number. `None`: there was no room for it in this process.
     unclaimed: Vec<(u32, Option<Foreign>)>,
-    /// Messages for the keeper, read by a thread in search of a descriptor.
+    /// Messages for the control thread, read by a thread in search of a descriptor.
     pub(crate) unheard: VecDeque<(Vec<u8>, Option<Foreign>)>,
     /// Their bytes.
     unheard_bytes: Charge,
@@ -78,7 +78,7 @@ const DISCARD_WAIT_NS_MAX: u64 = 100_000_000;
 /// Between two looks of a receiver that waits so.
 const DISCARD_LOOK: Duration = Duration::from_micros(50);
 
-/// Control messages that may come between the last one the keeper has read and a descriptor that a
+/// Control messages that may come between the last one the control thread has read and a descriptor that a
 /// message names: more than a socket holds, which is some 280 unless the system is told otherwise.
 pub(crate) const UNHEARD_MAX: usize = 1024;
 
@@ -86,7 +86,7 @@ pub(crate) fn inbox(link: &Link) -> MutexGuard<'_, Inbox, rank::Inbox> {
     link.parts.under_way.inbox.lock()
 }
 
-/// Keeper: takes the next message of the control socket. Descriptors for messages have been put where
+/// Control thread: takes the next message of the control socket. Descriptors for messages have been put where
 /// receivers look for them. Never waits for a receiver that reads.
 pub(crate) fn hear(link: &Link, bytes: &mut [u8]) -> Result<(usize, Option<Foreign>), Unheard> {
     let mut inbox = link.parts.under_way.inbox.try_lock().ok_or(Unheard::Busy)?;
@@ -98,7 +98,7 @@ pub(crate) fn hear(link: &Link, bytes: &mut [u8]) -> Result<(usize, Option<Forei
     read(link, &mut inbox, bytes)
 }
 
-/// Whether there are messages for the keeper that no event tells of.
+/// Whether there are messages for the control thread that no event tells of.
 pub(crate) fn has_unheard(link: &Link) -> bool {
     !inbox(link).unheard.is_empty()
 }
@@ -193,7 +193,7 @@ fn discard(link: &Link, inbox: &mut Inbox, socket: &Arc<Foreign>) {
 }
 
 /// Reads the control socket until the descriptors that a received message names are found: they were sent
-/// before. Messages for the keeper are kept for it. `fault`: the rule that the peer has broken otherwise.
+/// before. Messages for the control thread are kept for it. `fault`: the rule that the peer has broken otherwise.
 pub(crate) fn read_until<'a, T>(
     link: &'a Link,
     process: &Process,
@@ -254,7 +254,7 @@ fn read_one(
 }
 
 /// Takes the descriptor that a received message names; `None` when there was no room for it in
-/// this process. A system call for each control message that the keeper has not read yet;
+/// this process. A system call for each control message that the control thread has not read yet;
 /// never blocks.
 pub(crate) fn claim_descriptor(
     link: &Link,

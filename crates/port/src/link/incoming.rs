@@ -77,9 +77,9 @@ impl Incoming {
         self.keys[lane as usize].store(key as u32, Ordering::Relaxed);
     }
 
-    /// Keeper: nothing comes in a lane any more. `false`: that was so already.
+    /// Control thread: nothing comes in a lane any more. `false`: that was so already.
     pub(crate) fn leaves(&self, lane: u32) -> bool {
-        // Relaxed: only the keeper changes it; a thread that reads it has read the count of leavings.
+        // Relaxed: only the control thread changes it; a thread that reads it has read the count of leavings.
         self.leaving.fetch_or(1 << lane, Ordering::Relaxed) & 1 << lane == 0
     }
 
@@ -90,15 +90,15 @@ impl Incoming {
         (0..LANES).filter(move |lane| leaving & 1 << lane != 0)
     }
 
-    /// Keeper: no receiver has this lane any more.
+    /// Control thread: no receiver has this lane any more.
     pub(crate) fn has_left(&self, lane: u32) {
         // Relaxed: as in `leaves`.
         self.leaving.fetch_and(!(1 << lane), Ordering::Relaxed);
     }
 
-    /// Keeper: whether the peer has asked what has been taken, and is to be told.
+    /// Control thread: whether the peer has asked what has been taken, and is to be told.
     pub(crate) fn is_asked(&self) -> bool {
-        // Relaxed, here and below: the keeper's alone.
+        // Relaxed, here and below: the control thread's alone.
         self.is_asked.load(Ordering::Relaxed)
     }
 

@@ -352,7 +352,7 @@ fn lead(link: &Link, lane: u32, receiver: u32) -> u32 {
     outgoing.producer.position()
 }
 
-/// Keeper of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
+/// Control thread of the sender: no receiver there looks any more at a lane that was free. It is given to the party that has
 /// waited longest.
 pub(crate) fn hear_back(link: &Link, lane: u8) -> Result<(), Fault> {
     let lane = u32::from(lane);

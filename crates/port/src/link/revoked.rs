@@ -87,7 +87,7 @@ fn say_untold(link: &Link) {
     }
 }
 
-/// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the keeper
+/// Tells the peer which of its rights were revoked. `false`: it does not read, or is not there yet; the control thread
 /// tells it later.
 #[must_use]
 pub(crate) fn tell(link: &Link) -> bool {

@@ -70,7 +70,7 @@ fn spread_told(link: &Link) -> MutexGuard<'_, Ports, rank::Spread> {
     link.rights.spread.ports.lock()
 }
 
-/// Keeper: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
+/// Control thread: the peer says which receivers one of its ports has. A port that is told of again is the same; a later
 /// one at its receiver takes its place.
 ///
 /// # Errors

@@ -52,7 +52,7 @@ impl Tasks {
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let waker = Arc::new(guest::Value::new(waker));
         // E15 waker, task half. Under the lock, before the announcement: a ring that takes that finds the
-        // task here. Keeper half: `wake`.
+        // task here. Control thread half: `wake`.
         self.list().push(Task {
             number,
             what,
@@ -76,7 +76,7 @@ impl Tasks {
     fn wake(&self, is_due: impl Fn(&What) -> bool) {
         guest::check_may_wake();
         let mut woken = Vec::new();
-        // E15 waker, keeper half. Under the lock, after the ring. Task half: `enter`.
+        // E15 waker, control thread half. Under the lock, after the ring. Task half: `enter`.
         self.list().retain(|task| {
             let is_due = is_due(&task.what);
             if is_due {
@@ -136,7 +136,7 @@ fn lanes_with_space(link: &Link) -> u32 {
         .fold(0, |lanes, lane| lanes | 1 << lane)
 }
 
-/// Keeper: as [`wake_answered`], and wakes those that wait for room.
+/// Control thread: as [`wake_answered`], and wakes those that wait for room.
 pub(crate) fn watch(link: &Link) {
     wake_answered(link);
     link.waiters
@@ -167,7 +167,7 @@ pub(crate) fn is_given_up(link: &Link, slot: Slot, generation: u32) -> bool {
 }
 
 /// The room is in the lane of one thread, and a task may be woken on another: so not one. Should it be
-/// too few, the keeper's next look wakes all.
+/// too few, the control thread's next look wakes all.
 const WOKEN_FOR_ROOM: usize = 4;
 
 /// A thread that waits on a link for a call made on another's behalf looks again when the other caller has

@@ -11,7 +11,7 @@ use handfast_sys::clock;
 pub(crate) mod state {
     /// There is one, or has never been one.
     pub(crate) const USED: u8 = 0;
-    /// Connector: it has gone; the keeper is to see to that.
+    /// Connector: it has gone; the control thread is to see to that.
     pub(crate) const GONE: u8 = 1;
     /// Connector: the peer has been told.
     pub(crate) const SAID: u8 = 2;
@@ -156,7 +156,7 @@ pub(crate) fn release_use(link: &Link) {
     }
 }
 
-/// Has the keeper see to a link whose last use has ended.
+/// Has the control thread see to a link whose last use has ended.
 pub(crate) fn is_gone(link: &Link) {
     link.life.usage.set_unused_ns(clock::ticks_ns());
     if link.life.usage.turn((state::USED, state::GONE)) {

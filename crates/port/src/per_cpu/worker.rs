@@ -156,7 +156,7 @@ impl Server {
     }
 
     /// A desk's bell has rung: starts a worker if there is something. Called by the thread that rang it, mostly the
-    /// keeper; a peer that rings for nothing makes no threads.
+    /// control thread; a peer that rings for nothing makes no threads.
     pub(super) fn answer(self: &Arc<Self>, index: usize) {
         if !self.is_taken_up(index) {
             return;
@@ -201,7 +201,7 @@ impl Server {
         true
     }
 
-    /// As [`Self::start`]; where no thread can be made, the keeper tries again.
+    /// As [`Self::start`]; where no thread can be made, the control thread tries again.
     fn start_soon(self: &Arc<Self>, index: usize, first: Option<Request>, is_last: bool) {
         self.start(index, first, is_last);
         if !self.desks[index].state().owed.is_empty() {
@@ -400,7 +400,7 @@ impl Running {
     }
 }
 
-/// Keeper: starts workers for which no thread could be started before. Returns whether some still lack one.
+/// Control thread: starts workers for which no thread could be started before. Returns whether some still lack one.
 pub(crate) fn start_workers(process: &Process) -> bool {
     let servers: Vec<_> = {
         let known = process.tables.get::<Servers>().known();

@@ -263,7 +263,7 @@ pub(crate) fn publish_heads(poller: &mut Poller, of: Option<&Arc<Link>>) {
     }
 }
 
-/// How soon the keeper looks which lanes have been left.
+/// How soon the control thread looks which lanes have been left.
 pub(super) const LEFT_NS: u64 = 1_000;
 
 /// Follows new groups and dead links.
@@ -283,7 +283,7 @@ pub(crate) fn refresh(poller: &mut Poller) {
     }
 }
 
-/// Lets go of the lanes in which nothing comes any more: the keeper cannot while this thread goes on looking, and
+/// Lets go of the lanes in which nothing comes any more: the control thread cannot while this thread goes on looking, and
 /// finds next that no receiver has them.
 #[cold]
 pub(super) fn leave_lanes(poller: &mut Poller) {

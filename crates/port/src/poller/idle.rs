@@ -40,7 +40,7 @@ pub(crate) fn close(poller: &mut Poller) {
             wake_caller(&lane.link, slot);
         }
         if !lane.arm() {
-            // Messages that came meanwhile are still for this port. The keeper refuses them, or the next
+            // Messages that came meanwhile are still for this port. The control thread refuses them, or the next
             // port here does, which hears of them.
             arm::leave_armed(&lane.link.region, lane.consumer.place());
             bell::note(
@@ -81,7 +81,7 @@ pub(super) fn look_around(poller: &mut Poller) {
         // A look may take as long as its message: the dead do not wait for so many.
         clearing::refresh(poller);
     }
-    // Acquire: pairs with the Release of the keeper, which does this itself where no thread looks.
+    // Acquire: pairs with the Release of the control thread, which does this itself where no thread looks.
     let leavings = poller.process.leavings.load(Ordering::Acquire);
     if leavings != poller.seen.leavings {
         poller.seen.leavings = leavings;

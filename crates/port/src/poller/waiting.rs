@@ -214,7 +214,7 @@ mod tests {
         };
         assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         assert!(slept_ns(&mut poller) >= SECOND_NS);
-        // ... or slept on while another looked and found nothing, as the keeper does when a waiter is due, ...
+        // ... or slept on while another looked and found nothing, as the control thread does when a waiter is due, ...
         assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
         let before_ns = poller.waiting.patience.after(SECOND_NS);
         assert!(idle::prepare_sleep(&mut poller, word::ASLEEP));

@@ -30,7 +30,7 @@ pub(crate) fn taker_gone(port: &Receiver, number: u64) {
 }
 
 /// After a look that found nothing, of a task that has been entered, or where there is a descriptor: has
-/// the next post ring the keeper, and lets go of the poller. A message that has come meanwhile passes
+/// the next post ring the control thread, and lets go of the poller. A message that has come meanwhile passes
 /// through `then`; the task waits no more then.
 pub(crate) fn rest<T>(
     port: &Receiver,
@@ -76,7 +76,7 @@ pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
     bells::hear_foreign_all(poller);
 }
 
-/// Keeper: calls a waiter here, if it is time for that. Returns how long until it is.
+/// Control thread: calls a waiter here, if it is time for that. Returns how long until it is.
 pub(crate) fn call_due_at(port: &Receiver, now_ns: u64) -> Option<u64> {
     let due_ns = due_ns(port)?;
     if now_ns < due_ns {

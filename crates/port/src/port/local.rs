@@ -52,7 +52,7 @@ pub(crate) struct Local {
     cells: Box<[Count; CELLS]>,
     /// The number of these calls that is in the counters. Under the poller's lock.
     published: AtomicU64,
-    /// There is something in them that the keeper is to publish, and knows of.
+    /// There is something in them that the control thread is to publish, and knows of.
     is_due: AtomicBool,
 }
 
@@ -106,7 +106,7 @@ impl Local {
     #[cold]
     fn publish_soon(&self, process: &Process) {
         let _shield = deadline::shield();
-        // Relaxed: as above; the keeper finds what was counted until its timer fires.
+        // Relaxed: as above; the control thread finds what was counted until its timer fires.
         self.is_due.store(true, Ordering::Relaxed);
         process.schedule(Timer::DomainCalls);
     }

@@ -69,10 +69,10 @@ pub(crate) fn reserve(process: &Process, uid: u32) -> Result<Reserved, Resource>
     Ok(place)
 }
 
-/// A port has been dropped: the keeper refuses (`unbound`) what still comes for it.
+/// A port has been dropped: the control thread refuses (`unbound`) what still comes for it.
 pub(crate) fn watch_unbound(process: &Process) {
     let until_ns = clock::ticks_ns() + LATE_NS;
-    // Relaxed: the keeper finds it at its next turn, which this asks for.
+    // Relaxed: the control thread finds it at its next turn, which this asks for.
     process.unbound_until_ns.store(until_ns, Ordering::Relaxed);
     process.schedule(Timer::DroppedPorts);
 }

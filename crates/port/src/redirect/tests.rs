@@ -83,7 +83,7 @@ fn the_name_of_a_right_that_is_another_stays_while_a_message_in_another_lane_has
     assert!(give_back::give_back(&old, &process) && hears_of_release(&peer));
 }
 
-/// It comes once more, in a message that was under way: its name is given back by then, and nothing else has the keeper look.
+/// It comes once more, in a message that was under way: its name is given back by then, and nothing else has the control thread look.
 #[test]
 fn a_name_that_comes_after_it_was_given_back_is_given_back_again() {
     let (process, old, peer) = link();

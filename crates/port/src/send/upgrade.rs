@@ -65,7 +65,7 @@ impl Upgrade {
         // Relaxed: a thread that asks whether it may overtake is the one that has counted, or another, whose
         // messages have no order relative to these.
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        // Relaxed, twice: the keeper looks at all that are, after this or at the next use.
+        // Relaxed, twice: the control thread looks at all that are, after this or at the next use.
         if self.is_late.load(Ordering::Relaxed) {
             self.is_used.store(true, Ordering::Relaxed);
             self.process.schedule(Timer::Claims);

@@ -110,7 +110,7 @@ fn is_good_here(right: &SendRight, by: &Shortcut, bytes: &[u8]) -> Result<(), Se
     if send::is_forked(right) {
         return Err(SendError::Misuse(Misuse::Forked));
     }
-    // This process knows that itself, without waiting for the keeper.
+    // This process knows that itself, without waiting for the control thread.
     if !by.own.is_good() {
         return Err(SendError::Gone(Gone::Right));
     }

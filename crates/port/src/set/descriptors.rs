@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Descriptors, and a flag by which others end a sleep in them.
 pub(super) struct Descriptors {
     poll: Poll,
-    /// Raised by the keeper when a peer rings through a socket, or a list has changed.
+    /// Raised by the control thread when a peer rings through a socket, or a list has changed.
     flag: Arc<Flag>,
     /// Each with the number of its last event.
     members: BTreeMap<Token, (OwnedFd, u64)>,

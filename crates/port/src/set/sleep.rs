@@ -90,7 +90,7 @@ impl Waiting<'_> {
         announced.into_iter().for_each(Announced::withdraw);
     }
 
-    /// Sleeps in the descriptors, of which one is the flag: the keeper raises that for the ports, and for calls as for tasks.
+    /// Sleeps in the descriptors, of which one is the flag: the control thread raises that for the ports, and for calls as for tasks.
     fn sleep_in_descriptors(&mut self, deadline_ns: Option<u64>) {
         let waker = Waker::from(self.0.descriptors.flag().clone());
         let announced: Vec<_> = self.0.calls().map(|call| call.wake(&waker)).collect();

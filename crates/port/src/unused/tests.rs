@@ -34,7 +34,7 @@ fn a_link_that_is_found_while_its_last_use_is_dropped_stays() {
     assert!(!leave(&process, &link) && !link.life.usage.is_left());
     assert!(links::hold(&process, &link).is_some());
     drop(found);
-    // By the keeper.
+    // By the control thread.
     assert_eq!(told(&peer), ControlKind::Unused);
     assert!(links::hold(&process, &link).is_none() && !link.is_down());
     link.life.usage.stays();

@@ -61,7 +61,7 @@ impl Upkeep {
         }
     }
 
-    /// The control thread does what is due: `Keeper::keep_up`. Some of it may be left: `Upkeep::put_off`.
+    /// The control thread does what is due: `ControlThread::keep_up`. Some of it may be left: `Upkeep::put_off`.
     fn keep_up(&self, done: &mut [bool; THREADS], puts_off: bool) {
         *self.alarm.lock().unwrap() = false;
         match self.without {

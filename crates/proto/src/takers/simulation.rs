@@ -24,7 +24,7 @@ struct Port {
     messages: usize,
     /// A post rings.
     is_announced: bool,
-    /// Rings on their way through the keeper.
+    /// Rings on their way through the control thread.
     rings: usize,
     /// Tasks with their numbers at the port; that were woken; that have looked and are about to be entered.
     tasks: Vec<Option<u64>>,

@@ -120,13 +120,13 @@ fn e4_without_the_fences_the_wake_up_is_lost() {
 
 #[test]
 fn death_of_the_peer_during_sleep_ends_the_sleep() {
-    // The keeper marks the link dead, fences, and takes the announcement like any waker; the
+    // The control thread marks the link dead, fences, and takes the announcement like any waker; the
     // sleeper looks at the mark where it looks for a message.
     const DEAD: usize = 4;
     loom::model(|| {
         let memory = Arc::new(ModelMemory::new(&[WORD, DEAD], &[]));
         let dying = memory.clone();
-        let keeper = loom::thread::spawn(move || {
+        let control_thread = loom::thread::spawn(move || {
             dying.store(DEAD, 1, Release);
             if fence_then_taken(&*dying, WORD).is_some() {
                 dying.wake(WORD, 1);
@@ -139,6 +139,6 @@ fn death_of_the_peer_during_sleep_ends_the_sleep() {
             }
             withdraw(&*memory, WORD);
         }
-        keeper.join().unwrap();
+        control_thread.join().unwrap();
     });
 }

@@ -103,7 +103,7 @@ pub(crate) struct ChainCaller {
 }
 
 impl ChainCaller {
-    /// Calls until replies come straight back: the first ones do not, and with a keeper on the CPU
+    /// Calls until replies come straight back: the first ones do not, and with a control thread on the CPU
     /// of a process that spins that takes some milliseconds.
     fn find_paths(&mut self, plan: &Plan) -> io::Result<()> {
         // Zeros: numbers are counted from one.

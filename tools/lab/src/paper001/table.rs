@@ -16,7 +16,7 @@ pub(super) struct Figure1;
 
 /// Delays of the server: none, and one that no hybrid spins through. With their places in the series.
 const DELAYS_US: [(u64, f64); 2] = [(0, 0.0), (300, 1.0)];
-/// Fewer system calls in a wait than this are not the waiting's: a keeper looks now and then, whatever comes meanwhile.
+/// Fewer system calls in a wait than this are not the waiting's: a control thread looks now and then, whatever comes meanwhile.
 const NONE: f64 = 0.2;
 /// The paper's statements on system calls, and on reschedules for each.
 const PAPER: [(&str, &str); 8] = [

@@ -3,7 +3,7 @@
 //!
 //! A task that finds nothing is entered among the port's takers, arms the lanes, and announces in the bells
 //! that the receiver sleeps in a descriptor (E4). A peer that posts then rings through its link's socket; the
-//! keeper, which sleeps in that socket anyway, calls one of the takers (`handfast_proto::takers`) and raises
+//! control thread, which sleeps in that socket anyway, calls one of the takers (`handfast_proto::takers`) and raises
 //! the descriptor. From then on until a look finds nothing, posts ring no more than posts to a thread that
 //! receives.
 //!
@@ -109,7 +109,7 @@ fn has_threads(port: &Receiver, state: &State) -> bool {
 /// Something may be there, or the poller is free: calls a task, and makes the descriptor readable.
 pub(crate) fn call_takers(port: &Receiver) -> Called {
     guest::check_may_wake();
-    // E15 waker, keeper half. Under the lock, after the ring: as in `Tasks::wake`.
+    // E15 waker, control thread half. Under the lock, after the ring: as in `Tasks::wake`.
     let mut state = port.waits.state();
     if let Some(flag) = port.waits.flag.get()
         && (!state.is_up || state.is_missed)
@@ -134,7 +134,7 @@ pub(crate) fn call_takers(port: &Receiver) -> Called {
     called
 }
 
-/// Keeper: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
+/// Control thread: a peer has rung, for the port at `receiver` or another. A ring is lost where the socket is full
 /// of others: so each port looks whether its announcement has been taken.
 pub(crate) fn rung_at(port: &Receiver, link: &Link, receiver: u32) {
     let sleep = bell_layout::bell(port.index) + bell_layout::SLEEP;
@@ -174,7 +174,7 @@ pub(crate) fn take_called_ns(port: &Receiver) -> Option<u64> {
     port.waits.state().called_ns.take()
 }
 
-/// When the keeper is to call a waiter here.
+/// When the control thread is to call a waiter here.
 pub(crate) fn due_ns(port: &Receiver) -> Option<u64> {
     port.waits.state().due_ns
 }
@@ -184,10 +184,10 @@ pub(crate) fn note_miss(port: &Receiver) {
     port.waits.state().is_missed = true;
 }
 
-/// Has the keeper call the waiter here by then: a message waits no longer for the one it names. One system call at
+/// Has the control thread call the waiter here by then: a message waits no longer for the one it names. One system call at
 /// most.
 pub(crate) fn call_in(port: &Receiver, sleep_ns: u64) {
-    // Under the lock: the keeper finds it, or has taken its mark away before this sets it.
+    // Under the lock: the control thread finds it, or has taken its mark away before this sets it.
     port.waits.state().due_ns = Some(clock::ticks_ns().saturating_add(sleep_ns));
     port.process.schedule_in(Timer::Receivers, sleep_ns);
 }

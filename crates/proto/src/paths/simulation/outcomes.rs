@@ -20,7 +20,7 @@ pub(super) struct Wait {
     pub(super) slot: (usize, u32, usize),
     pub(super) call: usize,
     pub(super) right: Option<Right>,
-    /// Nobody takes the outcome but the keeper.
+    /// Nobody takes the outcome but the control thread.
     pub(super) is_given_up: bool,
 }
 

@@ -1,6 +1,6 @@
 //! The accepting half of the handshake.
 
-use super::{Keeper, Pending};
+use super::{ControlThread, Pending};
 use crate::error::{Exhausted, Resource};
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
@@ -117,7 +117,7 @@ fn hear_hello(
     }
 }
 
-impl Keeper {
+impl ControlThread {
     /// Reads a hello and answers it.
     pub(super) fn greet(&mut self, index: usize) {
         let Some(Some(pending)) = self.pending.get(index) else {

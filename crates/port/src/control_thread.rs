@@ -1,4 +1,4 @@
-//! The keeper: the one quiet thread of a process with links.
+//! The control thread: the one quiet thread of a process with links.
 //!
 //! It sleeps in one poll set of listeners, link sockets and process descriptors. It makes the accepting half of
 //! handshakes, turns the end of a peer into typed failures, and passes on messages that come through control
@@ -26,8 +26,8 @@ use handfast_sys::{Errno, OwnedFd, clock, socket};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-mod control;
 mod greet;
+mod messages;
 mod rings;
 mod upkeep;
 
@@ -63,7 +63,7 @@ const ENDS_MAX: u32 = 8;
 /// How long it rests after a panic.
 const AFTER_PANIC: Duration = Duration::from_millis(1);
 
-struct Keeper {
+struct ControlThread {
     process: Arc<Process>,
     pending: Vec<Option<Pending>>,
     /// How long until sleeping callers are looked at again.
@@ -82,9 +82,9 @@ struct Keeper {
     muted: Vec<(u64, u32)>,
 }
 
-/// Starts the keeper thread. It ends with the node.
+/// Starts the control thread. It ends with the node.
 pub(crate) fn start(process: Arc<Process>) -> std::io::Result<Thread> {
-    let mut keeper = Keeper {
+    let mut control_thread = ControlThread {
         process,
         pending: Vec::new(),
         watch_ns: WATCH_NS,
@@ -95,7 +95,7 @@ pub(crate) fn start(process: Arc<Process>) -> std::io::Result<Thread> {
         rounds: 0,
         muted: Vec::new(),
     };
-    thread::spawn("handfast-keeper", 256 * 1024, move || keeper.run())
+    thread::spawn("handfast-ctl", 256 * 1024, move || control_thread.run())
 }
 
 /// Runs one piece of work. Others go on without this thread's calls, or for ever: a panic here ends only that piece.
@@ -120,7 +120,7 @@ fn spare() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-impl Keeper {
+impl ControlThread {
     fn run(&mut self) {
         handfast_sys::signal::block_all();
         guest::becomes_control();

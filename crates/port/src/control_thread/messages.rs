@@ -1,6 +1,6 @@
 //! Control messages: each is taken from its socket, parsed, and handed to the protocol that it is for.
 
-use super::{Keeper, Turn, rings};
+use super::{ControlThread, Turn, rings};
 use crate::door::{self, later};
 use crate::link::inbox::{self, Unheard, rule_of};
 use crate::link::{Link, backlog, counters, deaths, in_force, lanes, spread, tasks};
@@ -22,7 +22,7 @@ const CONTROL_BUDGET: usize = 64;
 /// How soon to listen again to a link whose messages another thread is reading.
 const BUSY_NS: u64 = 500_000;
 
-impl Keeper {
+impl ControlThread {
     /// Takes the control messages that others have read in search of descriptors.
     pub(super) fn listen_to_unheard(&mut self) {
         let unheard: Vec<_> = {

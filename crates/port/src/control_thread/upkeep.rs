@@ -1,6 +1,6 @@
 //! The work of each timer.
 
-use super::{Keeper, rings};
+use super::{ControlThread, rings};
 use crate::door::later;
 use crate::introduce::ends;
 use crate::link::{Link, backlog, doorbell, long, revoked, tasks};
@@ -15,7 +15,7 @@ use handfast_ring::Fault;
 use handfast_sys::clock;
 use std::sync::Arc;
 
-impl Keeper {
+impl ControlThread {
     /// Does the work of `timer`, as far as possible now.
     pub(super) fn work(&mut self, timer: Timer) -> Left {
         let process = &self.process;
