@@ -176,6 +176,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
         next: None,
         held: Mutex::default(),
         stop: &stop,
+        lost_next: AtomicBool::new(false),
     };
     let caller = |number: usize, right: &SendRight| Caller {
         right: right.clone(),

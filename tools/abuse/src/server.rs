@@ -4,7 +4,7 @@ use crate::Child;
 use crate::caller::Slowest;
 use crate::child::{self, Spec};
 use crate::talk::{self, Op};
-use handfast::error::ReceiveError;
+use handfast::error::{Gone, ReceiveError, SendError};
 use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
 use handfast_cli::Outcome;
 use handfast_cli::output::note;
@@ -39,6 +39,8 @@ pub(crate) struct Server<'a> {
     pub(crate) next: Option<SendRight>,
     pub(crate) held: Mutex<VecDeque<Request>>,
     pub(crate) stop: &'a AtomicBool,
+    /// The next server does not answer any more, and that was said.
+    pub(crate) lost_next: AtomicBool,
 }
 
 /// How long a step of a server may take without a word about it.
@@ -60,6 +62,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
         next,
         held: Mutex::default(),
         stop: &stop,
+        lost_next: AtomicBool::new(false),
     };
     let (sender, jobs) = sync_channel(JOBS_MAX);
     let jobs = Mutex::new(jobs);
@@ -138,6 +141,16 @@ impl Server<'_> {
         }
     }
 
+    /// The next server lives as long as this one does: says once why the way to it has ended.
+    fn has_failed(&self, error: &SendError) {
+        let ends = !matches!(error, SendError::Gone(Gone::Reply))
+            && matches!(error, SendError::Gone(_) | SendError::Fault(_));
+        // Relaxed: no more than a flag.
+        if ends && !self.lost_next.swap(true, Ordering::Relaxed) {
+            note(format_args!("a server lost the next one: {error}"));
+        }
+    }
+
     fn held(&self) -> MutexGuard<'_, VecDeque<Request>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,7 +210,9 @@ impl Server<'_> {
             (Op::Tail, _) if let Some(next) = &self.next => {
                 let message = Op::Echo.message(key, payload);
                 // A message that cannot be passed on is dropped, and its caller told.
-                let _ = request.forward_timeout(next, &message, USE);
+                if let Err(failed) = request.forward_timeout(next, &message, USE) {
+                    self.has_failed(&failed.error);
+                }
                 return None;
             }
             (Op::Nested, _) if let Some(next) = &self.next => {
@@ -205,7 +220,10 @@ impl Server<'_> {
                 let message = Op::Echo.message(key, payload);
                 match next.call_timeout(&message, limit) {
                     Ok(answer) => answer.to_vec(),
-                    Err(_) => return None,
+                    Err(error) => {
+                        self.has_failed(&error);
+                        return None;
+                    }
                 }
             }
             (Op::Use, Some(Right::Send(right))) => match jobs.try_send((request, right)) {

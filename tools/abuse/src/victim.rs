@@ -86,6 +86,7 @@ pub(crate) fn client(spec: &Spec) -> Outcome {
         next: Some(right.clone()),
         held: Mutex::default(),
         stop: &stop,
+        lost_next: AtomicBool::new(false),
     };
     let mut caller = Caller {
         right,
