@@ -17,6 +17,7 @@
 //! kind 10, 11 | number of the arena, 4  | block, 4                              | number of the loan, 4
 //!           | generation of the loan, 4 | zero, 4                               | bytes lent, 8
 //! kind 12   | handle, 4               | port number of a send-once right of the sender, 4 | zero, 4
+//! kind 13   | number of the move, 4   | zero, 7 | asks, 1
 //! ```
 
 use crate::PARTS_MAX;
@@ -110,6 +111,13 @@ pub enum Part {
         /// Its receiver has asked to be told when there are no senders.
         asks: bool,
     },
+    /// As [`Self::Receive`], of a port that shares a receiver, and comes to the receiver that its message comes to.
+    Member {
+        /// The sender's number for the move.
+        token: u32,
+        /// Its receiver has asked to be told when there are no senders.
+        asks: bool,
+    },
     /// A descriptor, which was sent before the message ([`Descriptors`]).
     Descriptor {
         /// The sender's number for it.
@@ -156,6 +164,7 @@ const MEMORY: u32 = 9;
 const LOAN: u32 = 10;
 const BYTES: u32 = 11;
 const ONCE: u32 = 12;
+const MEMBER: u32 = 13;
 
 impl Part {
     /// The part's description: units, and how many there are. The units of [`Bound`] follow where there is a name.
@@ -180,6 +189,7 @@ impl Part {
                 number,
                 u32::from(asks) << 24 | u32::from(name_bytes),
             ],
+            Self::Member { token, asks } => [MEMBER, token, 0, u32::from(asks) << 24],
             Self::Home { port, pid, .. } => [HOME, port, pid, 0],
             Self::Again { number } => [AGAIN, number as u32, (number >> 32) as u32, 0],
             Self::Descriptor { number } => [DESCRIPTOR, number, 0, 0],
@@ -293,6 +303,10 @@ impl Part {
                 let count = 1 + Bound::units_of(name_bytes);
                 return (units.len() >= count).then_some((part, count));
             }
+            [MEMBER, token, 0, rest] if rest & 0xfeff_ffff == 0 => Self::Member {
+                token,
+                asks: rest != 0,
+            },
             [DESCRIPTOR, number, 0, 0] => Self::Descriptor { number },
             [MEMORY, number, low, high] if low | high != 0 => {
                 let len_bytes = long(low, high);

@@ -12,7 +12,7 @@ use crate::lending::take_up_loan;
 use crate::link::held::Held;
 use crate::link::{Link, inbox, introductions, long};
 use crate::message::{Message, Whom};
-use crate::moving::{is_unread, refuse, settle_in, take_here};
+use crate::moving::{is_unread, refuse, settle_beside, settle_in, take_here};
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
@@ -166,7 +166,7 @@ fn right_of(
             let right = introduced(process, link, vine, (what, is_to_stay, whom));
             Right::elsewhere(right, form == ThirdForm::Once)
         }
-        Part::Home { .. } if matches!(whom, Whom::Receiver | Whom::NoReceiver) => {
+        Part::Home { .. } if matches!(whom, Whom::Receiver(_) | Whom::NoReceiver) => {
             return Err(Rule::Part.broken());
         }
         Part::Home {
@@ -187,6 +187,7 @@ fn right_of(
             let name = (&units[1..], name_bytes);
             receive(process, link, (token, asks), (number, name), whom)?
         }
+        Part::Member { token, asks } => member(process, link, (token, asks), whom)?,
         Part::Reply { word, generation } => passed_reply(link, word, generation)?,
         Part::Descriptor { number } => take_up(process, link, number)?,
         Part::Memory { number, len_bytes } => take_up_memory(process, link, (number, len_bytes))?,
@@ -250,6 +251,28 @@ fn receive(
     };
     let moving = Moving { name, listener };
     Ok(settle_in(process, link, (token, asks), Some(moving)))
+}
+
+/// A port that comes to share the receiver of its message.
+fn member(
+    process: &Arc<Process>,
+    link: &Arc<Link>,
+    (token, asks): (u32, bool),
+    whom: Whom<'_>,
+) -> Result<Right, Fault> {
+    if is_unread(link) {
+        return Err(Rule::Introduction.broken());
+    }
+    match whom {
+        Whom::Receiver(_) if link.is_loop() => Ok(take_here(process, token)),
+        Whom::Receiver(receiver) => Ok(settle_beside(process, link, (token, asks), receiver)),
+        Whom::NoReceiver => {
+            refuse(link, token);
+            Ok(Right::Dead)
+        }
+        // Answers have none.
+        Whom::Caller | Whom::Relay(_) | Whom::Nobody => Err(Rule::Part.broken()),
+    }
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.

@@ -1,6 +1,7 @@
 //! Asking for notices (`notice`).
 
 use crate::link::deaths::{self, DeathNotice, HearsOfDeaths};
+use crate::member::MemberPort;
 use crate::port::notice::{ask_no_senders, watched_ended};
 use crate::port::{Port, own};
 use crate::receive_right::ReceiveRight;
@@ -61,6 +62,22 @@ impl ReceiveRight {
     }
 }
 
+impl MemberPort {
+    /// Like [`ReceiveRight::notify_no_senders`]; the notice says for [which port](crate::Request::member) it is.
+    pub fn notify_no_senders(&self) {
+        if self.is_there() {
+            ask_no_senders(self.port());
+        }
+    }
+
+    /// Like [`ReceiveRight::notify_no_senders_of`]; the notice says for [which port](crate::Request::member) it is.
+    pub fn notify_no_senders_of(&self, badge: u64) {
+        if self.is_there() {
+            ask_no_senders_of(self.port(), badge);
+        }
+    }
+}
+
 impl SendRight {
     /// Asks for one notice at `told` when the port of this right is gone, because its receive
     /// right was dropped or its process has ended, or when this right was revoked: [`Request::notice`](crate::Request::notice) says
@@ -69,30 +86,34 @@ impl SendRight {
     ///
     /// No system call, except to wake the receiver of a notice that comes at once; a lock of the link, and 24 bytes until the notice.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
-        if send::is_forked(self) || told.check().is_err() {
-            return;
+        if !send::is_forked(self) && told.check().is_ok() {
+            ask_death(self, told.port(), number);
         }
-        let this = route::best(self);
-        let asked = DeathNotice {
-            of: this.port(),
-            handle: this.handle(),
-            number,
-            told: Arc::downgrade(told.port()) as Weak<dyn HearsOfDeaths>,
-        };
-        let mut notices = this.link().death_notices();
-        // Before more room is needed, which keeps this cheap: notices whose ports are gone.
-        if notices.len() == notices.capacity() {
-            notices.retain(|asked| asked.told.strong_count() > 0);
-        }
-        notices.push(asked);
-        drop(notices);
-        // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
-        tell_death(this);
-        let now = route::best(self);
-        if !Arc::ptr_eq(this.link(), now.link()) {
-            deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
-            tell_death(now);
-        }
+    }
+}
+
+/// As [`SendRight::notify_death`], of any port of this process.
+pub(crate) fn ask_death(right: &SendRight, told: &Arc<Port>, number: u64) {
+    let this = route::best(right);
+    let asked = DeathNotice {
+        of: this.port(),
+        handle: this.handle(),
+        number,
+        told: Arc::downgrade(told) as Weak<dyn HearsOfDeaths>,
+    };
+    let mut notices = this.link().death_notices();
+    // Before more room is needed, which keeps this cheap: notices whose ports are gone.
+    if notices.len() == notices.capacity() {
+        notices.retain(|asked| asked.told.strong_count() > 0);
+    }
+    notices.push(asked);
+    drop(notices);
+    // Before the look: a thread that takes it down after that finds it. So does one that moves it to a port's new home.
+    tell_death(this);
+    let now = route::best(right);
+    if !Arc::ptr_eq(this.link(), now.link()) {
+        deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
+        tell_death(now);
     }
 }
 

@@ -83,21 +83,26 @@ pub(crate) fn behind_descriptor(
 /// The name of such a port in counters and for connectors, which come by its own socket: the name need not be unique.
 pub(crate) const BEHIND_DESCRIPTOR: &str = "domain";
 
+/// The charge for a port that came from a process of this user, where that is another one.
+pub(crate) fn charge_port(process: &Process, user: u32) -> Result<Option<Charge>, Resource> {
+    let is_foreign = user != handfast_sys::process::uid();
+    let charge = is_foreign.then(|| process.users.charge(user, Quota::Ports, 1));
+    charge.transpose().map_err(|refused| {
+        Resource::Exhausted(Exhausted {
+            what: "ports that processes of one other user may have sent here",
+            advice: Some("drop some"),
+            limit: refused.limit(),
+        })
+    })
+}
+
 /// A receive right that came from a process of this user, with a name not yet taken up. Waits by default options.
 pub(crate) fn arrive(
     process: &Arc<Process>,
     user: u32,
     moving: Option<Moving>,
 ) -> Result<ReceiveRight, Resource> {
-    let is_foreign = user != handfast_sys::process::uid();
-    let charge = is_foreign.then(|| process.users.charge(user, Quota::Ports, 1));
-    let charge = charge.transpose().map_err(|refused| {
-        Resource::Exhausted(Exhausted {
-            what: "ports that processes of one other user may have sent here",
-            advice: Some("drop some"),
-            limit: refused.limit(),
-        })
-    })?;
+    let charge = charge_port(process, user)?;
     let name = moving.as_ref().map(|moving| moving.name.name.clone());
     let bound = moving.map(Bound::moved);
     make(

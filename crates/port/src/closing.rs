@@ -6,6 +6,7 @@ use crate::process::Process;
 use crate::{introduce, links};
 use core::sync::atomic::Ordering;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// Whether a port is being dropped to which a peer has just been given a right: a thread that drops the port after this look finds
 /// the link, and the right.
@@ -63,14 +64,17 @@ pub(crate) fn tell_closing(process: &Process, port: &Port) {
 /// The ports that share the receiver of `port` end with it: all rights to them are revoked.
 fn end_members_of(port: &Port) {
     let ended = ports::take_members_of(port);
-    if ended.is_empty() {
-        return;
+    if !ended.is_empty() {
+        end_those(&port.process, &ended);
     }
-    let process = &port.process;
+}
+
+/// Revokes all rights to ports that share receivers, and have ended.
+pub(crate) fn end_those(process: &Process, ended: &[Arc<Port>]) {
     let ids: HashSet<u32> = ended.iter().map(|port| port.id).collect();
     let _one = process.revocations.one();
     process.revocations.count();
-    for port in &ended {
+    for port in ended {
         // Release: as in `tell_closing`.
         port.is_closing.store(true, Ordering::Release);
         let own = core::mem::take(&mut *own::table(port));

@@ -5,7 +5,7 @@ use crate::error::{Misuse, RightError};
 use crate::imported::own_of;
 use crate::introduce::Provided;
 use crate::link::{self, Link, releases};
-use crate::moving::{self, depart};
+use crate::moving::{self, depart, depart_member};
 use crate::options::Waiting;
 use crate::passed::Passed;
 use crate::port::exported;
@@ -70,6 +70,11 @@ impl Load {
         self.rights.iter().any(is_its)
     }
 
+    pub(crate) fn has_member(&self) -> bool {
+        let is_member = |right: &Right| matches!(right, Right::Member(_));
+        self.rights.iter().any(is_member)
+    }
+
     pub(crate) fn has_blocks(&self) -> bool {
         let is_block = |right: &Right| matches!(right, Right::Block(_));
         self.rights.iter().any(is_block)
@@ -99,7 +104,7 @@ pub(crate) enum Undo {
     /// A handle counted as sent.
     Exported(Handle),
     Passed(Passed),
-    /// A receive right with this number.
+    /// A receive right, or a port that shares a receiver, with this number.
     Leaving(u32),
     /// The right comes again, by this number.
     Again(u64),
@@ -298,10 +303,9 @@ impl Described {
         }
         // First: a thread of this process may be waiting for one.
         for (right, undo) in load.rights.iter_mut().zip(&self.undo) {
-            if let (Right::Receive(_), Undo::Leaving(token)) = (&right, undo)
-                && let Right::Receive(receive) = core::mem::replace(right, Right::Dead)
-            {
-                moving::departed(process, link, (*token, receive));
+            if let Undo::Leaving(token) = undo {
+                let right = core::mem::replace(right, Right::Dead);
+                moving::departed(process, link, (*token, right));
             }
         }
         if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
@@ -342,6 +346,10 @@ fn part_of(
         }
         Right::Receive(receive) => {
             let (part, token) = depart(process, link, receive)?;
+            return Ok((part, Undo::Leaving(token)));
+        }
+        Right::Member(member) => {
+            let (part, token) = depart_member(process, link, member)?;
             return Ok((part, Undo::Leaving(token)));
         }
         // Numbered when it is sent.

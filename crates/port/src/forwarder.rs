@@ -1,15 +1,13 @@
 //! The thread of a process's vine: it passes on the messages that come to the hidden port (`vine`).
 
 use crate::error::{ReceiveError, SendError};
-use crate::message::Message;
+use crate::onward::Onward;
 use crate::options::Waiting;
-use crate::passing::NotForwarded;
 use crate::port::notices::Notice;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
-use crate::right::{Returned, Right, wait_for_word};
+use crate::right::wait_for_word;
 use crate::send::SendRight;
-use crate::users::Foreign;
 use crate::vine::Vine;
 use core::time::Duration;
 use handfast_layout::link::SLOTS;
@@ -57,25 +55,16 @@ pub(crate) fn serve(vine: &Vine, receive: &ReceiveRight) {
 struct OnItsWay {
     target: Arc<SendRight>,
     badge: u64,
-    /// A call's, without what it says.
-    request: Option<Request>,
-    message: Message,
-    rights: Vec<Right>,
-    /// So that this thread, which serves all, closes none of them last. Dropped after them.
-    _held: Vec<Foreign>,
+    onward: Onward,
     until_ns: u64,
 }
 
 impl OnItsWay {
-    fn new(target: Arc<SendRight>, mut request: Request) -> Self {
+    fn new(target: Arc<SendRight>, request: Request) -> Self {
         Self {
             target,
             badge: request.badge(),
-            // First: they are in the message.
-            _held: request.hold_descriptors(),
-            rights: request.take_rights(),
-            message: request.take_message(),
-            request: request.is_call().then_some(request),
+            onward: Onward::of(request),
             until_ns: clock::now_ns() + PASS_TIMEOUT_NS,
         }
     }
@@ -91,34 +80,13 @@ impl OnItsWay {
         // Waiting for a word holds up the messages of all others.
         let goes = || {
             vine.is_next(self.badge, self.target.link())
-                && !wait_for_word(&self.rights, &self.target)
+                && !wait_for_word(self.onward.rights(), &self.target)
         };
         if !is_late && !goes() {
             return Some(self);
         }
-        let rights = core::mem::take(&mut self.rights);
-        let (error, rights) = match self.request.take() {
-            Some(request) => {
-                let passed =
-                    request.forward_by(&self.target, &self.message, rights, Waiting::Never);
-                let Err(NotForwarded {
-                    error,
-                    request,
-                    rights,
-                }) = passed
-                else {
-                    return None;
-                };
-                self.request = Some(request);
-                (error, rights)
-            }
-            None => match self.target.with(rights).try_send(&self.message) {
-                Ok(()) => return None,
-                Err(Returned { error, rights }) => (error, rights),
-            },
-        };
-        self.rights = rights;
-        (error == SendError::Full && !is_late).then_some(self)
+        let sent = self.onward.send(&self.target, Waiting::Never);
+        (sent == Err(SendError::Full) && !is_late).then_some(self)
     }
 }
 

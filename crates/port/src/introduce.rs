@@ -218,7 +218,7 @@ pub(crate) fn unclaimed(
 }
 
 /// Something that was claimed is known by now: messages wait for that in lanes.
-fn has_settled(process: &Process) {
+pub(crate) fn has_settled(process: &Process) {
     // Release: pairs with the Acquire of receivers that look again.
     process.settled.fetch_add(1, Ordering::Release);
 }

@@ -100,6 +100,7 @@ mod links;
 mod message;
 mod node;
 pub mod notify;
+mod onward;
 mod options;
 mod pool;
 mod process;

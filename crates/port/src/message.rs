@@ -201,10 +201,12 @@ impl Message {
     /// Descriptors among its rights have come from this peer.
     pub(crate) fn has_come_from(&mut self, link: &Link) {
         if let Some(body) = &mut self.body
-            && body
-                .rights
-                .iter()
-                .any(|right| matches!(right, Right::Descriptor(_) | Right::Receive(_)))
+            && body.rights.iter().any(|right| {
+                matches!(
+                    right,
+                    Right::Descriptor(_) | Right::Receive(_) | Right::Member(_)
+                )
+            })
         {
             body.from = Some((link.users().clone(), link.peer.uid));
         }
@@ -321,6 +323,9 @@ impl Body {
                 }
                 (Right::Receive(receive), Some((users, user))) => {
                     close_apart(receive, users, *user)
+                }
+                (Right::Member(member), Some((users, user))) => {
+                    users.expend(*user, move || drop(member));
                 }
                 (right, _) => drop(right),
             }
@@ -473,8 +478,8 @@ impl core::fmt::Debug for Message {
 /// The party for which rights are taken up.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom<'a> {
-    /// A receiver, from a lane.
-    Receiver,
+    /// The receiver with this number, from a lane.
+    Receiver(u32),
     /// A receiver that has ended, from a lane: the rights are dropped, and a port does not even come here. A thread
     /// that refuses messages for such receivers keeps others from being made meanwhile.
     NoReceiver,

@@ -13,29 +13,33 @@
 //! home, the *trail*, passes on the messages that come there, until no process has a right there any more.
 
 use crate::error::{Misuse, RightError};
+use crate::link::Link;
 use crate::link::held::Held;
-use crate::link::{Link, UNSAID_MAX, backlog};
-use crate::port::{ONCE_MOVED_MAX, Port, exported, ports};
+use crate::member::MemberPort;
+use crate::port::{ONCE_MOVED_MAX, Port, ports};
 use crate::process::Process;
-use crate::receive_right::{ReceiveRight, close_apart};
+use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::{SendRight, route};
 use crate::tables::{Table, Which};
-use crate::{binding, links, rank};
+use crate::{links, rank};
+pub(crate) use arrival::{is_unread, refuse, settle_beside, settle_in};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_layout::bell::RECEIVERS;
-use handfast_layout::control::ControlMessage;
-use handfast_layout::part::{Part, receiver_of};
+use handfast_layout::part::{Part, is_member, receiver_of};
 use handfast_proto::rights::{Handle, Meaning};
 use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{clock, thread};
 pub(crate) use home::Home;
+use leaver::Leaver;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+mod arrival;
 pub(crate) mod home;
+mod leaver;
 mod once;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
@@ -54,6 +58,8 @@ const HANDED_NS: u64 = 10_000_000_000;
 /// Trails with unused send-once rights, which wait for what their new homes make for those. The lanes of a link, 16, are shared by the
 /// trails that lead through it: where a port has gone round, and all are taken by such, each may wait for another for ever.
 const TRAILS_ONCE_MAX: usize = 8;
+/// Trails of ports that shared receivers: each has a thread.
+const TRAILS_MEMBERS_MAX: usize = 64;
 
 fn moves(process: &Process) -> &Moves {
     process.tables.get()
@@ -63,8 +69,8 @@ fn moves(process: &Process) -> &Moves {
 struct Leaving {
     last: u32,
     departures: HashMap<u32, Departure>,
-    /// Threads that pass on.
-    trails: usize,
+    /// The ports that have moved, and have a thread that passes on what comes for them.
+    followed: Vec<Arc<Port>>,
     /// The ones of ports with send-once rights that are not used.
     with_once: usize,
     /// The node was shut down while a port needed it.
@@ -72,10 +78,46 @@ struct Leaving {
 }
 
 impl Leaving {
+    /// Enters a port that is about to be sent through a link, and whether it has unused send-once rights; its number. Under the lock: the
+    /// link's end takes out what has departed (`end_moves`), once.
+    fn enter(
+        &mut self,
+        link: &Link,
+        held: Held,
+        (port, has_once): (&Arc<Port>, bool),
+    ) -> Result<u32, RightError> {
+        if link.is_down() {
+            return Err(RightError::Gone);
+        }
+        self.last = self.last.wrapping_add(1);
+        let departure = Departure {
+            link: held,
+            port: port.clone(),
+            leaver: None,
+            arrived: None,
+            has_once,
+        };
+        self.departures.insert(self.last, departure);
+        Ok(self.last)
+    }
+
+    /// How many ports that shared receivers have left, or are about to.
+    fn members(&self) -> usize {
+        let leaving = self
+            .departures
+            .values()
+            .filter(|departure| !departure.link.is_loop());
+        let ports = self
+            .followed
+            .iter()
+            .chain(leaving.map(|departure| &departure.port));
+        ports.filter(|port| is_member(port.id)).count()
+    }
+
     /// Whether a port that was given away needs the node still.
     fn is_busy(&self) -> bool {
         let leaves = |departure: &Departure| !departure.link.is_loop();
-        self.trails > 0 || self.departures.values().any(leaves)
+        !self.followed.is_empty() || self.departures.values().any(leaves)
     }
 
     /// How many ports have left, or are about to, with unused send-once rights.
@@ -91,7 +133,7 @@ struct Departure {
     link: Held,
     port: Arc<Port>,
     /// Once its message has been sent.
-    receive: Option<ReceiveRight>,
+    leaver: Option<Leaver>,
     /// Once it has arrived: the way to where it is.
     arrived: Option<SendRight>,
     /// It has send-once rights that are not used.
@@ -140,6 +182,27 @@ pub(crate) fn wait_moved_at(process: &Process, timeout: Duration) -> bool {
     !leaving.is_busy() && !leaving.is_lost
 }
 
+/// Describes a port that shares a receiver, and is to be sent through `link`.
+pub(crate) fn depart_member(
+    process: &Process,
+    link: &Arc<Link>,
+    member: &MemberPort,
+) -> Result<(Part, u32), RightError> {
+    if !member.is_there() {
+        return Err(RightError::Dead);
+    }
+    let held = links::hold(&link.process, link).ok_or(RightError::Gone)?;
+    let mut leaving = moves(process).leaving();
+    if !link.is_loop() && leaving.members() >= TRAILS_MEMBERS_MAX {
+        return Err(RightError::Trails {
+            limit: TRAILS_MEMBERS_MAX as u32,
+        });
+    }
+    let token = leaving.enter(link, held, (member.port(), false))?;
+    let asks = member.port().notices.asks();
+    Ok((Part::Member { token, asks }, token))
+}
+
 /// Describes a receive right that is to be sent through `link`.
 pub(crate) fn depart(
     process: &Process,
@@ -162,10 +225,6 @@ pub(crate) fn depart(
     }
     let held = links::hold(&link.process, link).ok_or(RightError::Gone)?;
     let mut leaving = moves(process).leaving();
-    // Under the lock: the link's end takes out what has departed (`end_moves`), once.
-    if link.is_down() {
-        return Err(RightError::Gone);
-    }
     let is_leaving = !link.is_loop();
     let has_once = once > 0 && is_leaving;
     if has_once && leaving.with_once() >= TRAILS_ONCE_MAX {
@@ -173,19 +232,10 @@ pub(crate) fn depart(
             limit: TRAILS_ONCE_MAX as u32,
         });
     }
-    leaving.last = leaving.last.wrapping_add(1);
-    let token = leaving.last;
+    let token = leaving.enter(link, held, (receive.port(), has_once))?;
     // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
     // of the control thread.
     (receive.port().is_leaving).store(is_leaving, Ordering::Release);
-    let departure = Departure {
-        link: held,
-        port: receive.port().clone(),
-        receive: None,
-        arrived: None,
-        has_once,
-    };
-    leaving.departures.insert(token, departure);
     let part = Part::Receive {
         token,
         number: 0,
@@ -203,22 +253,18 @@ pub(crate) fn stays(process: &Process, token: u32) {
 }
 
 /// The message has been sent, through `link`.
-pub(crate) fn departed(
-    process: &Arc<Process>,
-    link: &Link,
-    (token, mut receive): (u32, ReceiveRight),
-) {
+pub(crate) fn departed(process: &Arc<Process>, link: &Link, (token, right): (u32, Right)) {
     let stays_here = link.is_loop();
-    if !stays_here {
-        receive.unlisten();
-    }
+    let Some(leaver) = Leaver::of(right, stays_here) else {
+        return;
+    };
     let mut leaving = moves(process).leaving();
     match leaving.departures.get_mut(&token) {
-        Some(departure) => departure.receive = Some(receive),
+        Some(departure) => departure.leaver = Some(leaver),
         None => {
             drop(leaving);
             // Refused by now, or its process is gone.
-            return drop(receive);
+            return drop(leaver);
         }
     }
     if !stays_here {
@@ -235,11 +281,11 @@ pub(crate) fn take_here(process: &Process, token: u32) -> Right {
         let Some(departure) = leaving.departures.get(&token) else {
             return Right::Dead;
         };
-        if departure.receive.is_some() || clock::now_ns() >= until_ns {
+        if departure.leaver.is_some() || clock::now_ns() >= until_ns {
             let departure = leaving.departures.remove(&token);
             drop(leaving);
-            let receive = departure.and_then(|departure| departure.receive);
-            return receive.map_or(Right::Dead, Right::Receive);
+            let leaver = departure.and_then(|departure| departure.leaver);
+            return leaver.map_or(Right::Dead, Leaver::into_right);
         }
         drop(leaving);
         clock::nap();
@@ -290,7 +336,7 @@ fn take_departure(process: &Process, link: &Arc<Link>, token: u32) -> Option<Dep
 /// Starts the trail of a port that has been sent and has arrived.
 fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Leaving>, token: u32) {
     let is_there =
-        |departure: &&mut Departure| departure.receive.is_some() && departure.arrived.is_some();
+        |departure: &&mut Departure| departure.leaver.is_some() && departure.arrived.is_some();
     if leaving
         .departures
         .get_mut(&token)
@@ -300,7 +346,8 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         return;
     }
     let departure = leaving.departures.remove(&token);
-    leaving.trails += 1;
+    let followed = departure.as_ref().map(|departure| departure.port.clone());
+    leaving.followed.extend(followed);
     let has_once = departure
         .as_ref()
         .is_some_and(|departure| departure.has_once);
@@ -308,7 +355,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
     drop(leaving);
     let with_once = has_once.then(|| WithOnce(process.clone()));
     let Some(Departure {
-        receive: Some(receive),
+        leaver: Some(leaver),
         arrived: Some(to),
         ..
     }) = departure
@@ -316,34 +363,42 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         return;
     };
     let home = Arc::new(Home::new(process.clone(), to));
-    let _ = receive.port().home.set(home.clone());
-    let node = process.clone();
+    let port = leaver.port().clone();
+    let _ = port.home.set(home.clone());
+    let (node, of) = (process.clone(), port.clone());
     let work = move || {
         handfast_sys::signal::block_all();
         // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
         // them.
         handfast_sys::lock::number_apart();
-        home.serve(receive, with_once);
+        home.serve(leaver, with_once);
         drop(home);
-        trail_ended(&node);
+        trail_ended(&node, &of);
     };
     if let Err(error) = thread::spawn("handfast-trail", 256 * 1024, work) {
         crate::guest::tell!(warn, %error, "no thread to follow a port: its senders lose it");
-        trail_ended(process);
+        trail_ended(process, &port);
     }
 }
 
 /// Control thread: tells the peers that have got a right to a port since it moved.
 pub(crate) fn tell_new_holders(process: &Process) {
-    for port in ports::all(process) {
+    for port in followed(process) {
         if let Some(home) = port.home.get() {
             home.tell_new_holders(&port);
         }
     }
 }
 
-fn trail_ended(process: &Process) {
-    moves(process).leaving().trails -= 1;
+/// The ports that have moved and have a trail.
+fn followed(process: &Process) -> Vec<Arc<Port>> {
+    moves(process).leaving().followed.clone()
+}
+
+fn trail_ended(process: &Process, port: &Arc<Port>) {
+    let mut leaving = moves(process).leaving();
+    leaving.followed.retain(|of| !Arc::ptr_eq(of, port));
+    drop(leaving);
     moves(process).left.notify_all();
 }
 
@@ -370,10 +425,10 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     moves(process).left.notify_all();
     // Their messages may not have been sent: then the ports are still here.
     let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
-    let unsent = lost.iter().filter(|departure| departure.receive.is_none());
+    let unsent = lost.iter().filter(|departure| departure.leaver.is_none());
     unsent.for_each(Departure::stays);
     drop(lost);
-    for port in ports::all(process) {
+    for port in followed(process) {
         if let Some(home) = port.home.get() {
             home.link_ended(link.serial);
         }
@@ -389,58 +444,6 @@ pub(crate) fn is_under_way(link: &Link, process: &Process, handle: Handle) {
     {
         home.exported();
     }
-}
-
-/// New home: makes a port of a receive right that has come.
-pub(crate) fn settle_in(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
-    (token, asks): (u32, bool),
-    bound: Option<crate::bound::Moving>,
-) -> Right {
-    let made = binding::arrive(process, link.peer.uid, bound);
-    let answer = |receive: &ReceiveRight| {
-        let port = receive.port();
-        let _ = port.came_from.set(link.serial);
-        let handle = exported::export_trail(link, port).ok()?;
-        let arrived = ControlMessage::Arrived {
-            token,
-            port: port.id,
-            handle,
-        };
-        link.say(arrived);
-        if asks {
-            receive.notify_no_senders();
-        }
-        Some(())
-    };
-    match made {
-        // Without a table of rights the link is gone; the port is, too, for all others.
-        Ok(receive) => match answer(&receive) {
-            Some(()) => Right::Receive(receive),
-            None => {
-                close_apart(receive, &process.users, link.peer.uid);
-                Right::Dead
-            }
-        },
-        Err(resource) => {
-            refuse(link, token);
-            crate::descriptors::lost_of(resource)
-        }
-    }
-}
-
-/// New home: whether the peer has sent more ports than there can be without reading their outcomes.
-pub(crate) fn is_unread(link: &Link) -> bool {
-    use ControlMessage as M;
-    let is_answer =
-        |message: ControlMessage<'_>| matches!(message, M::Arrived { .. } | M::NotArrived { .. });
-    backlog::has_unsaid(link, UNSAID_MAX, is_answer)
-}
-
-/// New home: there is no room for a port that has come.
-pub(crate) fn refuse(link: &Link, token: u32) {
-    link.say(ControlMessage::NotArrived { token });
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! sleep, `upkeep` and `load` are done now and then, and `clearing` lets go of the lanes of the dead.
 
 pub(crate) mod answered;
+pub(crate) mod away;
 pub(crate) mod bells;
 pub(crate) mod clearing;
 pub(crate) mod gather;
@@ -34,6 +35,7 @@ use crate::port::notices::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request, notify};
 use crate::seal::Seal;
+use away::AwayPorts;
 use clearing::Clearing;
 pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
@@ -80,13 +82,14 @@ pub(crate) struct Poller {
     clients: Clients,
     /// The port has moved: messages that come are passed on.
     passes_on: bool,
+    /// The ports that shared the receiver and have moved.
+    away: AwayPorts,
     /// The port is gone: messages that come belong to the next port at its receiver, or to the control thread.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
     pinned: Option<Box<Pinned>>,
     pub(crate) waits: Waits,
     counts: Counts,
-    pub(crate) defers: u64,
 }
 
 /// Looks between two at the bells while lanes are busy.
@@ -142,6 +145,7 @@ impl Poller {
                 fenceless: false,
             },
             passes_on: false,
+            away: AwayPorts::default(),
             is_closed: false,
             pinned: None,
             waits: Waits {
@@ -150,7 +154,6 @@ impl Poller {
                 since_ns: None,
             },
             counts: Counts::default(),
-            defers: 0,
         }
     }
 
@@ -247,7 +250,8 @@ impl Poller {
         if has_more {
             self.notices.raise();
         }
-        notice.map(|(notice, port)| notify(notice, port))
+        let (notice, port) = notice?;
+        through::divert(self, port, notify(notice, port))
     }
 
     /// The right that the peer of a link names by `word`, at this receiver where it is that late.
@@ -292,7 +296,7 @@ impl Poller {
             Ok(peeked) => peeked,
             Err(fault) => return places::poison(self, key, fault),
         };
-        let lane = if is_handle(header.port) {
+        let lane = if is_handle(header.port) && self.away.is_empty() {
             lane
         } else if let Some(until_ns) = said::until_by(self, key, header) {
             places::park(self, key, until_ns);
@@ -317,7 +321,11 @@ impl Poller {
                     let moved = |name| self.protocols.arrived_moved(process, &lane.link, name);
                     let adopted = match adopt_one(process, &lane.link, message, moved) {
                         Ok(true) => Ok(()),
-                        Ok(false) => match self.protocols.adopt(process, &lane.link, message) {
+                        Ok(false) => match self.protocols.adopt(
+                            process,
+                            (&lane.link, self.receiver),
+                            message,
+                        ) {
                             Ok(()) if message.is_filled() => return self.taken_long(key, header),
                             adopted => adopted,
                         },
@@ -333,14 +341,7 @@ impl Poller {
                 };
                 match through {
                     Err(fault) => places::poison(self, key, fault),
-                    Ok(Through::Once(seal)) => {
-                        through::taken_once(self, key, header, len_bytes, seal)
-                    }
-                    Ok(through) if header.kind == Kind::PASSED => {
-                        self.taken_passed(key, header, len_bytes, &through)
-                    }
-                    Ok(Through::To(_)) => self.taken(key, header, len_bytes),
-                    Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
+                    Ok(through) => through::taken(self, key, (header, len_bytes), &through),
                 }
             }
             Err(fault) => places::poison(self, key, fault),
@@ -382,34 +383,17 @@ impl Poller {
         })
     }
 
-    /// As [`Self::taken`], of a message that leads nowhere.
-    #[cold]
-    fn taken_dead(
-        &mut self,
-        key: Key,
-        header: Header,
-        len_bytes: usize,
-        why: &[u8],
-    ) -> Option<Request> {
-        let request = self.taken(key, header, len_bytes)?;
-        through::refuse(self, request, why)
-    }
-
     /// As [`Self::taken`], of a long message. Where its bytes could not be received, a call ends as one that was dropped.
     #[cold]
     fn taken_long(&mut self, key: Key, header: Header) -> Option<Request> {
         let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
         let request = match through::look_up(self, key, header) {
             Err(fault) => places::poison(self, key, fault),
-            // Where it is lost, its right is told of as unused.
-            Ok(Through::Once(seal)) if !is_lost => {
-                through::taken_once(self, key, header, len_bytes, seal)
+            // Where it is lost, its right is told of as unused, and nothing is passed on.
+            Ok(Through::Once(_) | Through::Away(..)) if is_lost => {
+                self.taken(key, header, len_bytes)
             }
-            Ok(through) if header.kind == Kind::PASSED => {
-                self.taken_passed(key, header, len_bytes, &through)
-            }
-            Ok(Through::To(_) | Through::Once(_)) => self.taken(key, header, len_bytes),
-            Ok(Through::Dead(why)) => self.taken_dead(key, header, len_bytes, why),
+            Ok(through) => through::taken(self, key, (header, len_bytes), &through),
         };
         if is_lost {
             self.looks.again = true;
@@ -437,13 +421,13 @@ impl Poller {
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
         let seal = match through {
-            Through::To(seal) | Through::Once(seal) => *seal,
+            Through::To(seal) | Through::Once(seal) | Through::Away(seal, _) => *seal,
             Through::Dead(_) => Seal::default(),
         };
         let to = (&*lane.link, key, self.receiver);
         match (Request::passed(to, last, (message, seal), right), through) {
-            (Ok(Some(request)), Through::To(_) | Through::Once(_)) => Some(request),
             (Ok(Some(request)), Through::Dead(why)) => through::refuse(self, request, why),
+            (Ok(Some(request)), _) => Some(request),
             (Ok(None), _) => {
                 // No caller waits for the answer.
                 self.looks.again = true;

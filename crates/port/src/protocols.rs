@@ -11,7 +11,7 @@ use crate::port::Port;
 use crate::port::ports::Ends;
 use crate::process::Process;
 use crate::request::Mark;
-use crate::{closing, guest, polling, redirect, unbound};
+use crate::{closing, guest, polling, redirect, revoke, unbound};
 use handfast_proto::rights::Handle;
 use handfast_ring::Fault;
 use handfast_ring::lane::{Consumer, Header};
@@ -24,11 +24,11 @@ impl Protocols for All {
     fn adopt(
         &self,
         process: &Arc<Process>,
-        link: &Arc<Link>,
+        (link, receiver): (&Arc<Link>, u32),
         message: &mut Message,
     ) -> Result<(), Fault> {
         // For a receiver all rights are known, or dead.
-        adopt_rest(process, link, message, Whom::Receiver).map(drop)
+        adopt_rest(process, link, message, Whom::Receiver(receiver)).map(drop)
     }
 
     fn arrived_moved(&self, process: &Process, link: &Arc<Link>, name: Handle) {
@@ -68,6 +68,14 @@ impl Ends for All {
         guest::later(|| clearing::publish_heads(&mut polling::lock(&port.at), None));
         closing::close(port, is_quiet);
         guest::later(|| idle::close(&mut polling::lock(&port.at)));
+    }
+
+    fn revoke(&self, port: &Port, badge: u64) {
+        revoke::revoke_those(port, badge, None);
+    }
+
+    fn end_member(&self, port: &Arc<Port>) {
+        closing::end_those(&port.process, core::slice::from_ref(port));
     }
 
     fn clear_receiver(&self, process: &Arc<Process>, receiver: u32) {

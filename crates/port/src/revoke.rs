@@ -7,6 +7,7 @@
 //! or is seen.
 
 use crate::link::{Link, revoked};
+use crate::member::MemberPort;
 use crate::port::{Port, notice, own};
 use crate::receive_right::ReceiveRight;
 use crate::request::Holder;
@@ -60,6 +61,15 @@ impl ReceiveRight {
     pub fn revoke_from(&self, holder: Holder, badge: u64) {
         if self.check().is_ok() {
             revoke_those(self.port(), badge, Some(holder));
+        }
+    }
+}
+
+impl MemberPort {
+    /// Like [`ReceiveRight::revoke`].
+    pub fn revoke(&self, badge: u64) {
+        if self.is_there() {
+            revoke_those(self.port(), badge, None);
         }
     }
 }

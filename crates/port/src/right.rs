@@ -4,6 +4,7 @@
 use crate::arena::Block;
 use crate::error::{Exhausted, Gone, ReplyError, RightError, SendError};
 use crate::loan::Loan;
+use crate::member::MemberPort;
 use crate::memory::Memory;
 use crate::port::own::OwnRight;
 use crate::process::Process;
@@ -57,6 +58,14 @@ pub enum Right {
     /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. A receive right
     /// cannot be sent to its own port ([`RightError::Home`](crate::error::RightError::Home)).
     Receive(ReceiveRight),
+    /// A port that shares the receiver of another: the port moves as a [receive right](Self::Receive) does, and shares the receiver that
+    /// the message comes to. Costs the same; at most 64 such ports of this process have senders that still go through it
+    /// ([`RightError::Trails`](crate::error::RightError::Trails)). Such senders need a thread that receives at the port's old receiver, and lose
+    /// the port when that receiver's own port is dropped.
+    ///
+    /// Sent within its process the port stays at its receiver. The port cannot go with an answer, which comes to no receiver
+    /// ([`RightError::NoReceiver`](crate::error::RightError::NoReceiver)).
+    Member(MemberPort),
     /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one
     /// process at once ([`RightError::Loans`]), of at most 16 arenas ([`RightError::Arenas`]). No system call, except
     /// for the first block of each arena that goes to a process; no copies.
@@ -99,6 +108,12 @@ impl From<ReplyRight> for Right {
 impl From<ReceiveRight> for Right {
     fn from(right: ReceiveRight) -> Self {
         Self::Receive(right)
+    }
+}
+
+impl From<MemberPort> for Right {
+    fn from(port: MemberPort) -> Self {
+        Self::Member(port)
     }
 }
 
@@ -160,6 +175,7 @@ impl Right {
             Self::SendOnce(right) => Some(right.node()),
             Self::Own(own) => Some(&own.port().process),
             Self::Receive(receive) => Some(&receive.port().process),
+            Self::Member(member) => Some(&member.port().process),
             _ => None,
         }
     }

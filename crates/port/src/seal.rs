@@ -53,6 +53,11 @@ impl Seal {
         }
     }
 
+    /// The same, of a right to a receiver's own port.
+    pub(crate) const fn alone(self) -> Self {
+        Self { beside: 0, ..self }
+    }
+
     /// As [`Self::of_member`], of a send-once right.
     pub(crate) const fn of_once(target: Target) -> Self {
         Self {

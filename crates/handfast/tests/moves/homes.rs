@@ -53,15 +53,7 @@ pub(crate) fn home(name: &str) {
                 std::mem::forget(rights);
             }
             ("spray", _) => {
-                let Some(Right::Send(port)) = rights.pop() else {
-                    panic!("no right came");
-                };
-                std::thread::spawn(move || {
-                    let mut number = 0;
-                    while port.call(format!("99:{number}").as_bytes()).is_ok() {
-                        number += 1;
-                    }
-                });
+                spray(rights.pop());
                 request.reply(b"").unwrap();
             }
             ("direct", pid) => {
@@ -108,6 +100,19 @@ pub(crate) fn home(name: &str) {
             _ => unreachable!("{text}"),
         }
     }
+}
+
+/// Calls a port until it ends.
+pub(crate) fn spray(right: Option<Right>) {
+    let Some(Right::Send(port)) = right else {
+        panic!("no right came");
+    };
+    std::thread::spawn(move || {
+        let mut number = 1;
+        while port.call(format!("99:{number}").as_bytes()).is_ok() {
+            number += 1;
+        }
+    });
 }
 
 /// Calls with the text through the right it is given, and answers with what it was answered.
@@ -238,11 +243,16 @@ pub(crate) struct Homes {
 
 impl Homes {
     pub(crate) fn new(what: &str, count: usize) -> Self {
-        Self::with(what, count, |_| {})
+        Self::with(("home", what), count, |_| {})
+    }
+
+    /// As [`Self::new`], whose ports share a receiver.
+    pub(crate) fn of_members(what: &str, count: usize) -> Self {
+        Self::with(("home of members", what), count, |_| {})
     }
 
     pub(crate) fn with(
-        what: &str,
+        (role, what): (&'static str, &str),
         count: usize,
         change: impl Fn(&mut std::process::Command),
     ) -> Self {
@@ -250,7 +260,7 @@ impl Homes {
         let names: Vec<_> = names.collect();
         let children: Vec<_> = names
             .iter()
-            .map(|name| common::start_with("home", &[name], |command| change(command)))
+            .map(|name| common::start_with(role, &[name], |command| change(command)))
             .collect();
         children.iter().for_each(|child| child.expect("ready"));
         let controls = names.iter().map(|name| handfast::connect(name).unwrap());

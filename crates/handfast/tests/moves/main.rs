@@ -6,6 +6,7 @@ mod common;
 mod briefly;
 mod home;
 mod homes;
+mod members;
 mod once;
 mod revoked;
 mod round_once;
@@ -18,6 +19,7 @@ mod within;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "home" => homes::home(arguments[0]),
+        "home of members" => members::home(arguments[0]),
         "friend" => homes::friend(arguments[0]),
         "keeper of ports" => waiting_task::keeper_of_ports(arguments[0], arguments[1]),
         "heir" => unread::heir(arguments[0]),

@@ -309,7 +309,7 @@ fn a_home_that_dies_before_it_takes_the_port_up_takes_it_along() {
 
 #[test]
 fn without_a_direct_link_messages_go_through_the_old_home() {
-    let mut homes = Homes::with("apart", 2, |command| {
+    let mut homes = Homes::with(("home", "apart"), 2, |command| {
         command.env("HANDFAST_INTRODUCTIONS", "vine");
     });
     let port = homes.make(0);

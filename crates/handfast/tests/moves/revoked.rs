@@ -52,7 +52,7 @@ struct Scene {
 impl Scene {
     /// The new home revokes these badges before the old home says anything to it.
     fn new(what: &str, badges: &str, introductions: &str) -> Self {
-        let homes = Homes::with(what, 1, |command| {
+        let homes = Homes::with(("home", what), 1, |command| {
             command.env("HANDFAST_INTRODUCTIONS", introductions);
         });
         let heir_name = common::name(&format!("{what}-heir"));

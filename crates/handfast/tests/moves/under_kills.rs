@@ -9,20 +9,32 @@ use std::time::{Duration, Instant};
 
 #[test]
 fn calls_end_whoever_dies_while_a_port_moves() {
-    let mut random = common::Random::seeded("deaths while a port moves");
+    campaign("deaths while a port moves", |round| {
+        Homes::new(&format!("dies{round}"), 4)
+    });
+}
+
+#[test]
+fn calls_end_whoever_dies_while_a_port_that_shares_a_receiver_moves() {
+    campaign("deaths while a member moves", |round| {
+        Homes::of_members(&format!("member-dies{round}"), 4)
+    });
+}
+
+fn campaign(what: &str, homes: impl Fn(u32) -> Homes) {
+    let mut random = common::Random::seeded(what);
     let end = Instant::now() + common::campaign(6);
     let mut round = 0;
     while Instant::now() < end {
         round += 1;
-        one_dies(round, &mut random);
+        one_dies(homes(round), &mut random);
     }
     println!("{round} rounds");
 }
 
 /// A port moves between three homes, and one of them or a sender dies; every call ends, with a typed outcome.
-fn one_dies(round: u32, random: &mut common::Random) {
+fn one_dies(mut homes: Homes, random: &mut common::Random) {
     const SENDERS: usize = 3;
-    let mut homes = Homes::new(&format!("dies{round}"), 4);
     let port = homes.make(0);
     let _ = homes.controls[3]
         .with([port.clone().into()])

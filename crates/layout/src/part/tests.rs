@@ -120,6 +120,20 @@ fn a_receive_right_comes_back_with_its_name_and_what_is_none_is_refused() {
 }
 
 #[test]
+fn a_port_that_shares_a_receiver_comes_back_and_what_is_none_is_refused() {
+    for asks in [false, true] {
+        let part = Part::Member { token: 7, asks };
+        let (mut units, count) = part.to_units();
+        assert_eq!(Part::parse(&units[..count]), Some((part, 1)));
+        for at in [8, 11, 12, 14, 15] {
+            units[0][at] ^= 0x40;
+            assert_eq!(Part::parse(&units[..count]), None, "byte {at}");
+            units[0][at] ^= 0x40;
+        }
+    }
+}
+
+#[test]
 fn descriptors_and_memory_come_back_and_what_is_neither_is_refused() {
     let number = 0xdead_beef;
     let descriptor = Part::Descriptor { number };

@@ -137,11 +137,24 @@ pub enum RightError {
         "a placeholder (Right::Lost) cannot be sent: this process had no free descriptor, mapping or port to receive the attachment; drop it"
     )]
     Lost,
-    /// Ports that share the receiver of this one do not move yet.
+    /// Ports share the receiver of this one, or have shared it.
     #[error(
-        "a port that shares a receiver, or has shared one, does not move; send a port with a receiver of its own"
+        "a port whose receiver others share, or have shared, does not move; send the ports that share it, or a port with a receiver of its own"
     )]
     Shared,
+    /// The port shares a receiver, and an answer comes to no receiver that it could share.
+    #[error(
+        "a port that shares a receiver cannot go with an answer, which comes to no receiver; send the port with a message"
+    )]
+    NoReceiver,
+    /// So many ports that shared a receiver have moved from this process and have senders that still go through it.
+    #[error(
+        "{limit} ports that shared a receiver have moved from this process and have senders that still go through it, the limit; wait for some with wait_moved_timeout"
+    )]
+    Trails {
+        /// How many may have.
+        limit: u32,
+    },
     /// So many send-once rights to the port are not used: more do not move with it.
     #[error(
         "the port has more than {limit} unused send-once rights, the limit of a port that moves; receive their messages first"

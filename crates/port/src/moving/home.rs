@@ -1,27 +1,27 @@
 //! An old home: its trail passes on what still comes there.
 
 use super::WithOnce;
+use super::leaver::Leaver;
 use super::once::{self, OnceRights};
 use crate::error::{Gone, ReceiveError, SendError};
 use crate::introduce::{self, OF_MOVED, Provided, mint, provide};
 use crate::link::introductions::Named;
 use crate::link::{Link, lanes};
+use crate::onward::Onward;
 use crate::options::Waiting;
-use crate::poller::idle;
 use crate::port::notices::Notice;
 use crate::port::{NewHome, Port, notice, ports};
 use crate::process::Process;
-use crate::receive_right::ReceiveRight;
 use crate::request::{Mark, Request, take_mark};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
 use crate::send::{SendRight, claimed, ended, life};
-use crate::{closing, links, polling, rank};
+use crate::{asked, closing, links, rank};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
-use handfast_layout::link::{Kind, REVOKED};
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::moves::{Marked, Trail};
 use handfast_proto::rights::Handle;
 use handfast_proto::timers::Timer;
@@ -71,23 +71,20 @@ impl Home {
 
     /// Passes on messages as they come, one after the other, until no peer can send here any more or no
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
-    pub(super) fn serve(&self, receive: ReceiveRight, with_once: Option<WithOnce>) {
-        let port = receive.port().clone();
-        idle::pass_on(&mut polling::lock(&port.at));
+    pub(super) fn serve(&self, leaver: Leaver, with_once: Option<WithOnce>) {
+        let port = leaver.port().clone();
+        leaver.passes_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         let _ = port.notices.added();
-        receive.notify_no_senders();
+        notice::ask_no_senders(&port);
         // The resulting notice has no right to tell of: the thread finds that it is of no use any more.
-        self.to.notify_death(&receive, 0);
+        asked::ask_death(&self.to, &port, 0);
         self.tell_holders(&port);
         notice::rights_ended(&port, 1);
-        let (mut once, mut is_left) = (OnceRights::of(&port, with_once), false);
+        let (mut once, mut is_left) = (OnceRights::of(leaver.unused_once(), with_once), false);
         loop {
-            let received = match once.make(|seal| mint(&self.process, &self.to, seal)) {
-                Some(pause) => receive.receive_timeout(pause),
-                None => receive.receive(),
-            };
-            let mut request = match received {
+            let pause = once.make(|seal| mint(&self.process, &self.to, seal));
+            let mut request = match leaver.next(&self.process, pause) {
                 Ok(request) => request,
                 Err(ReceiveError::TimedOut) => continue,
                 Err(_) => break,
@@ -115,16 +112,16 @@ impl Home {
                 break;
             }
             // No peer is left to be told; calls that came here before may be answered still.
-            if is_left && once.is_empty() && ports::unused_once(&port).is_empty() {
+            if is_left && once.is_empty() && leaver.unused_once().is_empty() {
                 if closing::leaves_nobody(&self.process, &port) {
-                    return receive.drop_quietly();
+                    return leaver.drop_quietly();
                 }
                 is_left = false;
-                receive.notify_no_senders();
+                notice::ask_no_senders(&port);
             }
         }
         // Before the rights there: senders here are told first.
-        drop(receive);
+        drop(leaver);
     }
 
     /// Tells the peers that have rights here where the port is now.
@@ -153,10 +150,10 @@ impl Home {
         }
     }
 
-    fn pass_on(&self, mut request: Request, once: &mut OnceRights) -> bool {
+    fn pass_on(&self, request: Request, once: &mut OnceRights) -> bool {
         let seal = request.seal();
         let right = match seal.once() {
-            None => self.right_on(seal),
+            None => self.right_on(seal.alone()),
             Some(id) => {
                 let right = once.take(id).or_else(|| self.minted(seal));
                 right.map(Arc::new)
@@ -165,26 +162,9 @@ impl Home {
         let Some(to) = right else {
             return false;
         };
-        let _held = request.hold_descriptors();
-        let rights: Vec<Right> = request.take_rights();
-        let message = request.take_message();
-        settle(&rights, &to);
-        let passed = if request.is_call() {
-            let passed = request.forward_by(&to, &message, rights, Waiting::Always);
-            passed.map_err(|failed| {
-                let reply = failed.request.reply_right();
-                if failed.error == SendError::Gone(Gone::Right)
-                    && let Some(reply) = reply
-                {
-                    reply.answer(Kind::DeadPort, REVOKED);
-                    drop(failed.request.answered());
-                }
-                failed.error
-            })
-        } else {
-            let sent = to.with(rights).send(&message);
-            sent.map_err(|returned| returned.error)
-        };
+        let mut onward = Onward::of(request);
+        settle(onward.rights(), &to);
+        let passed = onward.send(&to, Waiting::Always);
         // Other errors concern the message alone, or its right.
         match passed {
             Err(SendError::Gone(gone)) => gone == Gone::Right,
@@ -341,16 +321,20 @@ pub(crate) fn marked(
         Named::Revoked => return Ok(None),
         _ => return Err(fault),
     };
-    if target.port != port {
+    let is_beside = is_member(target.port) && receiver_of(target.port) == receiver_of(port);
+    if target.port != port && !is_beside {
         // The right's port was at this receiver before, and has gone with its home since.
         return Ok(None);
     }
-    let there = ports::by_id(process, port);
-    if there.is_none_or(|there| there.home.get().is_none()) {
-        return Err(fault);
+    match ports::by_id(process, target.port) {
+        Some(there) if there.home.get().is_some() => {}
+        // Its trail has ended since.
+        None if is_beside => return Ok(None),
+        _ => return Err(fault),
     }
     Ok(Some(Mark {
         link: link.clone(),
+        port: target.port,
         right: header.port,
         seal: Seal::of(target),
         lanes,

@@ -2,8 +2,6 @@
 //! which ends with it.
 
 use super::WithOnce;
-use crate::port::Port;
-use crate::port::ports;
 use crate::seal::Seal;
 use crate::send::SendRight;
 use core::time::Duration;
@@ -33,9 +31,9 @@ pub(super) fn seal(id: u32, badge: u64) -> Seal {
 }
 
 impl OnceRights {
-    pub(super) fn of(port: &Port, counted: Option<WithOnce>) -> Self {
+    pub(super) fn of(left: Vec<(u32, u64)>, counted: Option<WithOnce>) -> Self {
         Self {
-            left: ports::unused_once(port),
+            left,
             there: HashMap::new(),
             asked: Vec::new(),
             pause: PAUSE_MIN,

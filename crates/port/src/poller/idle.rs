@@ -55,6 +55,7 @@ pub(crate) fn close(poller: &mut Poller) {
     poller.waiting.clear();
     poller.rota = Rota::new(poller.clients.cap);
     (poller.lanes, poller.free) = (Vec::new(), Vec::new());
+    poller.away.end();
     // Threads that find the port before it leaves the list take up no lane any more.
     poller.is_closed = true;
 }

@@ -55,7 +55,7 @@ pub(super) fn publish_counts(poller: &mut Poller) {
             tally.add_shared(counters::port_word(receiver, column), amount);
         }
     }
-    tally.store(counters::port_word(receiver, 11), poller.defers);
+    tally.store(counters::port_word(receiver, 11), poller.counts.defers);
 }
 
 pub(super) fn publish_load(poller: &mut Poller, overloaded: bool) {

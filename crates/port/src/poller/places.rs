@@ -27,7 +27,7 @@ pub(super) fn rested(poller: &mut Poller, key: Key) {
 #[cold]
 pub(super) fn defer(poller: &mut Poller, key: Key) {
     rest(poller, key);
-    poller.defers += 1;
+    poller.counts.defers += 1;
     if let Some(lane) = &poller.lanes[key]
         && let Some((slot, generation)) = lane.waiting_slot()
     {

@@ -16,14 +16,14 @@ pub(crate) type InLane<'a> = (&'a Arc<Link>, Header, &'a [u8]);
 
 /// See the module text. A node has one for all its ports.
 pub(crate) trait Protocols: Send + Sync {
-    /// Makes rights of the parts of a message that has come through a link, behind those that were made already.
+    /// Makes rights of the parts of a message that has come to a receiver through a link, behind those that were made already.
     ///
     /// # Errors
     /// The rule the peer broke.
     fn adopt(
         &self,
         process: &Arc<Process>,
-        link: &Arc<Link>,
+        at: (&Arc<Link>, u32),
         message: &mut Message,
     ) -> Result<(), Fault>;
 

@@ -2,7 +2,7 @@
 //! name.
 
 use super::patience::UNCLAIMED_NS;
-use super::{Poller, lane, pinned, places, through};
+use super::{Poller, away, lane, pinned, places, through};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::process::Process;
@@ -30,10 +30,20 @@ pub(super) fn until(poller: &mut Poller, key: Key) -> Option<u64> {
 #[cold]
 pub(super) fn until_by(poller: &mut Poller, key: Key, header: Header) -> Option<u64> {
     let word = header.port;
-    if is_handle(word) || header.kind == Kind::CONTROL && word == 0 {
+    let is_said = header.kind == Kind::CONTROL;
+    let is_known = is_handle(word);
+    if is_known && (is_said || poller.away.is_empty()) || is_said && word == 0 {
         return None;
     }
     let now_ns = poller.waiting.patience.look();
+    if !is_said && let Some(until_ns) = away::until(poller, key, header, now_ns) {
+        let lane = poller.lanes[key].as_mut()?;
+        (lane.is_claimed, lane.until_ns) = (false, Some(until_ns));
+        return lane.until_ns.filter(|until_ns| now_ns <= *until_ns);
+    }
+    if is_known {
+        return None;
+    }
     let link = poller.lanes[key].as_ref()?.link.clone();
     let named = poller.named(&link, word, now_ns);
     let until_ns = match named {
@@ -103,7 +113,13 @@ pub(super) fn said(poller: &mut Poller, key: Key, header: Header) -> Option<Requ
             lane::wake_for_room(&lane.link, lane.consumer.place());
         }
         return match mark {
-            Ok(Some(mark)) => Some(request::marked(mark)),
+            Ok(Some(mark)) if mark.port == poller.port => Some(request::marked(mark)),
+            Ok(Some(mark)) => {
+                // Nobody passes anything on any more where it comes back.
+                let _ = through::divert(poller, mark.port, request::marked(mark));
+                poller.looks.again = true;
+                None
+            }
             Ok(None) => {
                 poller.looks.again = true;
                 None

@@ -17,6 +17,8 @@ pub(super) struct Counts {
     pub(super) bytes_out: u64,
     pub(super) wakes: u64,
     pub(super) faults: u64,
+    /// Calls put off while the server is overloaded.
+    pub(super) defers: u64,
 }
 
 /// How far a poller has followed the process's lists.

@@ -1,5 +1,6 @@
 //! Which right a message came through.
 
+use super::away::{self, Away};
 use super::lane::NO_RIGHT;
 use super::{Poller, Protocols};
 use crate::link::Link;
@@ -21,6 +22,8 @@ pub(super) enum Through {
     To(Seal),
     /// As [`Self::To`], a send-once right: it is used once the message has been taken.
     Once(Seal),
+    /// As [`Self::To`], to a port that has moved.
+    Away(Seal, Arc<Away>),
     /// The right leads nowhere: the bytes of a reply of kind [`Kind::DeadPort`] to it.
     Dead(&'static [u8]),
 }
@@ -41,7 +44,14 @@ pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<T
         Named::To(target) if target.port == poller.port => Seal::of(target),
         Named::To(target) => match beside(&poller.process, poller.receiver, target.port) {
             Some(port) => match &port.once {
-                None => Seal::of_member(target),
+                None => match poller.away.of(target.port) {
+                    None => Seal::of_member(target),
+                    // It is no lane's usual right.
+                    Some(away) => {
+                        lane.seal = Seal::of_member(target);
+                        return Ok(Through::Away(lane.seal, away.clone()));
+                    }
+                },
                 // It is no lane's usual right.
                 Some(once) if !once.is_used() => {
                     lane.seal = Seal::of_once(target);
@@ -61,9 +71,31 @@ pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<T
     Ok(Through::To(lane.seal))
 }
 
+/// As [`Poller::taken`], of a message through a right that was looked up.
+#[inline(always)]
+pub(super) fn taken(
+    poller: &mut Poller,
+    key: Key,
+    (header, len_bytes): (Header, usize),
+    through: &Through,
+) -> Option<Request> {
+    match through {
+        Through::Once(seal) => taken_once(poller, key, header, len_bytes, *seal),
+        Through::Away(seal, away) => taken_away(poller, key, (header, len_bytes), (*seal, away)),
+        through if header.kind == Kind::PASSED => {
+            poller.taken_passed(key, header, len_bytes, through)
+        }
+        Through::To(_) => poller.taken(key, header, len_bytes),
+        Through::Dead(why) => {
+            let request = poller.taken(key, header, len_bytes)?;
+            refuse(poller, request, why)
+        }
+    }
+}
+
 /// As [`Poller::taken`], through a send-once right, which this uses up.
 #[cold]
-pub(super) fn taken_once(
+fn taken_once(
     poller: &mut Poller,
     key: Key,
     header: Header,
@@ -86,12 +118,41 @@ pub(super) fn taken_once(
 /// Answers a message for a port that has ended, or by a right that was revoked.
 #[cold]
 pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Option<Request> {
-    if let Some(reply) = request.reply_right() {
-        reply.answer(Kind::DeadPort, why);
-    }
-    drop(request.answered());
+    away::end(request, why);
     poller.looks.again = true;
     None
+}
+
+/// As [`Poller::taken`], of a message for a port that has moved.
+#[cold]
+fn taken_away(
+    poller: &mut Poller,
+    key: Key,
+    (header, len_bytes): (Header, usize),
+    (seal, away): (Seal, &Away),
+) -> Option<Request> {
+    let request = match header.kind {
+        Kind::PASSED => poller.taken_passed(key, header, len_bytes, &Through::To(seal)),
+        _ => poller.taken(key, header, len_bytes),
+    }?;
+    put(poller, away, request)
+}
+
+/// A notice or a mark for a port of this receiver. It comes back where the port has not moved.
+#[cold]
+pub(super) fn divert(poller: &mut Poller, port: u32, request: Request) -> Option<Request> {
+    match poller.away.of(port).cloned() {
+        Some(away) => put(poller, &away, request),
+        None => Some(request),
+    }
+}
+
+fn put(poller: &mut Poller, away: &Away, request: Request) -> Option<Request> {
+    poller.looks.again = true;
+    match away.push(request) {
+        Ok(()) => None,
+        Err(request) => refuse(poller, request, &[]),
+    }
 }
 
 /// The port with this number, where it shares this receiver.

@@ -128,6 +128,10 @@ pub(crate) trait Ends: Send + Sync {
     /// receiver, and answers what waits there.
     fn close(&self, port: &Port, is_quiet: bool);
 
+    /// Revokes the rights with this badge to a port that shares a receiver, and has ended; or all rights to it.
+    fn revoke(&self, port: &Port, badge: u64);
+    fn end_member(&self, port: &Arc<Port>);
+
     /// Refuses what waits for a receiver without a port: a new port is empty. The caller holds the lock of the bound ports.
     fn clear_receiver(&self, process: &Arc<Process>, receiver: u32);
 }

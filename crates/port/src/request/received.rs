@@ -33,6 +33,8 @@ pub(crate) struct Received {
 /// The statement of a sender that has found the new home, in a lane: see `LaneControl::Mark`.
 pub(crate) struct Mark {
     pub(crate) link: Arc<Link>,
+    /// The port that has moved.
+    pub(crate) port: u32,
     /// The right it will not use here any more.
     pub(crate) right: Handle,
     pub(crate) seal: Seal,

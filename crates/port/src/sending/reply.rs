@@ -2,7 +2,7 @@
 
 use crate::body::Body;
 use crate::describe::{Described, Load};
-use crate::error::{ReplyError, SendError};
+use crate::error::{ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::link::long::{self, Use};
 use crate::reply_right::ReplyRight;
@@ -143,6 +143,9 @@ fn answer_loaded(
     }
     if link.is_over() {
         return Err(over(link));
+    }
+    if load.has_member() {
+        return Err(RightError::NoReceiver.into());
     }
     let process = link.process.clone();
     let mut described = Described::new().goes_on(reply.is_passed());

@@ -1,0 +1,126 @@
+//! A port on its way to another process, as its old home has it: what its trail receives by.
+
+use crate::error::ReceiveError;
+use crate::member::MemberPort;
+use crate::poller::away::{self, Away};
+use crate::poller::idle;
+use crate::polling;
+use crate::port::{Port, ports};
+use crate::process::Process;
+use crate::receive_right::ReceiveRight;
+use crate::request::Request;
+use crate::right::Right;
+use core::time::Duration;
+use std::sync::Arc;
+
+pub(super) enum Leaver {
+    /// It has a receiver of its own, where its trail receives.
+    Own(ReceiveRight),
+    /// It shares a receiver, whose threads put aside what comes for it.
+    Member(MemberPort, Aside),
+    /// It shares a receiver, and goes nowhere.
+    Here(MemberPort),
+}
+
+impl Leaver {
+    /// The port of a right that has been sent.
+    pub(super) fn of(right: Right, stays_here: bool) -> Option<Self> {
+        Some(match right {
+            Right::Receive(mut receive) => {
+                if !stays_here {
+                    receive.unlisten();
+                }
+                Self::Own(receive)
+            }
+            Right::Member(member) if stays_here => Self::Here(member),
+            Right::Member(member) => {
+                let aside = Aside::of(member.port());
+                Self::Member(member, aside)
+            }
+            _ => return None,
+        })
+    }
+
+    pub(super) const fn port(&self) -> &Arc<Port> {
+        match self {
+            Self::Own(receive) => receive.port(),
+            Self::Member(member, _) | Self::Here(member) => member.port(),
+        }
+    }
+
+    /// The right, which was sent within the process.
+    pub(super) fn into_right(self) -> Right {
+        match self {
+            Self::Own(receive) => Right::Receive(receive),
+            Self::Here(member) => Right::Member(member),
+            Self::Member(..) => Right::Dead,
+        }
+    }
+
+    /// Received messages are passed on from now on.
+    pub(super) fn passes_on(&self) {
+        if let Self::Own(receive) = self {
+            idle::pass_on(&mut polling::lock(&receive.port().at));
+        }
+    }
+
+    /// The next message, mark or notice. Blocks; where there is a receiver of its own, for `pause` at most.
+    pub(super) fn next(
+        &self,
+        process: &Process,
+        pause: Option<Duration>,
+    ) -> Result<Request, ReceiveError> {
+        match (self, pause) {
+            (Self::Own(receive), Some(pause)) => receive.receive_timeout(pause),
+            (Self::Own(receive), None) => receive.receive(),
+            (Self::Member(member, aside), _) => {
+                let (request, has_room) = aside.away.next().ok_or(ReceiveError::Empty)?;
+                if has_room {
+                    crate::introduce::has_settled(process);
+                    ports::rouse(process, member.port().receiver);
+                }
+                Ok(request)
+            }
+            (Self::Here(_), _) => Err(ReceiveError::Empty),
+        }
+    }
+
+    /// Its send-once rights that are not used: numbers, and badges.
+    pub(super) fn unused_once(&self) -> Vec<(u32, u64)> {
+        match self {
+            Self::Own(receive) => ports::unused_once(receive.port()),
+            Self::Member(..) | Self::Here(_) => Vec::new(),
+        }
+    }
+
+    /// Drops a port to which no right is left.
+    pub(super) fn drop_quietly(self) {
+        if let Self::Own(receive) = self {
+            receive.drop_quietly();
+        }
+    }
+}
+
+/// Messages for a port that shares a receiver are put aside, until this is dropped.
+pub(super) struct Aside {
+    port: Arc<Port>,
+    away: Arc<Away>,
+}
+
+impl Aside {
+    fn of(port: &Arc<Port>) -> Self {
+        let away = Arc::default();
+        away::add(&mut polling::lock(&port.at), port.id, &away);
+        Self {
+            port: port.clone(),
+            away,
+        }
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        away::remove(&mut polling::lock(&self.port.at), self.port.id, &self.away);
+        self.away.refuse_all();
+    }
+}
