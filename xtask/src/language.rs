@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const BEGINNINGS: [&str; 4] = ["Who", "Whoever", "What", "Those"];
 
 /// Places of documents.
-const DOCUMENTS: [&str; 4] = ["", "docs", "docs/decisions", "spec"];
+const DOCUMENTS: [&str; 5] = ["", "docs", "docs/decisions", "docs/papers", "spec"];
 
 /// Comments and documents with such a sentence.
 pub(crate) fn check(root: &Path) -> Vec<String> {
