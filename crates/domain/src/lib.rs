@@ -1,4 +1,4 @@
-//! Protected procedure calls (paper 002, section 2): the caller's thread crosses into a domain of the same process, on its own
+//! Protected procedure calls (after paper 002, section 2, which has a worker process cross in the caller's place): the caller's thread crosses into a domain of the same process, on its own
 //! processor, without a system call, a lock or a shared write.
 //!
 //! A [`Domain`] is functions and memory behind a gate. Its memory has a protection key of its own: code outside

@@ -42,7 +42,7 @@ pub struct NotForwarded {
 impl ReplyRight {
     /// Answers, and waits for the caller's response: a switch between coroutines (paper 003, section 2.2). The
     /// caller gets this answer with a reply right of its own ([`Message::take_reply_right`]), by which the caller
-    /// answers in turn, or calls again. One copy each way; no system call while both sides are busy. Waits by
+    /// answers in turn, or calls again. Each way one copy in and one out; no system call while both sides are busy. Waits by
     /// the process's strategy. More than 64 KiB go as in [`Request::reply`], which does not wait for memory: [`RightError::Loans`] where the
     /// peer still has all blocks of it.
     ///

@@ -28,7 +28,7 @@ mod event;
 mod sleep;
 
 /// Ports, calls in flight, timers and descriptors that one thread waits on together, by one strategy: "any of several flags" of
-/// paper 002, replies to its own calls among them.
+/// paper 001, sections 2.2 and 5.2, replies to its own calls among them.
 ///
 /// While everything is busy a message costs about as much as at a single port, and descriptors are looked at
 /// every 128 looks at the ports, or with the first message served later than a millisecond after the last time.

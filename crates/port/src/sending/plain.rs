@@ -64,8 +64,8 @@ impl SendRight {
         send_by(self, bytes, Waiting::Never)
     }
 
-    /// Sends `bytes` as a call and waits for the reply by the strategy. Two copies in all, one each
-    /// way; no system call while both sides are awake.
+    /// Sends `bytes` as a call and waits for the reply by the strategy. This process copies the bytes in
+    /// and the reply out, and the receiver's process the bytes out and the reply in; no system call while both sides are awake.
     ///
     /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
     /// dropped, waits here until another thread that shares its lane takes one, mostly forever.

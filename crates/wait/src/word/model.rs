@@ -1,5 +1,5 @@
-//! loom: the four interleavings of paper 000, Figure 4, each with the step that excludes it
-//! removed once. A lost wake-up shows as a deadlock, which loom reports.
+//! loom: the four interleavings of paper 000, Figure 4. The steps that exclude interleavings 2 and 4, and the fences, are each
+//! removed once; 1 and 3 need no step of their own, since a futex compares the word before it sleeps, and keeps no count. A lost wake-up shows as a deadlock, which loom reports.
 
 use super::*;
 use core::sync::atomic::Ordering::{Acquire, Release};
