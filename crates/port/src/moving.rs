@@ -16,13 +16,14 @@ use crate::error::{Misuse, RightError};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::member::MemberPort;
+use crate::poller::away;
 use crate::port::{ONCE_MOVED_MAX, Port, ports};
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::{SendRight, route};
 use crate::tables::{Table, Which};
-use crate::{links, rank};
+use crate::{links, polling, rank};
 pub(crate) use arrival::{is_unread, refuse, settle_beside, settle_in};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -413,6 +414,11 @@ pub(crate) fn end_all_moves(process: &Process) {
     let departures = core::mem::take(&mut moves(process).leaving().departures);
     moves(process).left.notify_all();
     drop(departures);
+    for port in followed(process) {
+        if is_member(port.id) {
+            away::end_all(&mut polling::lock(&port.at));
+        }
+    }
 }
 
 /// Control thread: a link has ended, and with it the ports that were on their way through it.

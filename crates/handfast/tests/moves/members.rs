@@ -209,3 +209,34 @@ fn a_port_that_shares_a_receiver_goes_with_messages_of_its_process_and_with_no_a
         assert!(caller.join().unwrap().is_err());
     });
 }
+
+/// Nobody receives at the old home, so its senders cannot follow.
+#[test]
+fn the_thread_that_passes_on_ends_with_its_node() {
+    let node = || handfast::Node::builder().start().unwrap();
+    let trails = || common::threads_named(std::process::id(), "handfast-trail") > 0;
+    let (old, new, sender) = (node(), node(), node());
+    let (name, home) = (common::name("member"), common::name("member-home"));
+    let desk = old.bind(&name).unwrap();
+    let homes = new.bind(&home).unwrap();
+    let to_desk = sender.connect(&name).unwrap();
+    let member = desk.member().unwrap();
+    let served = std::thread::spawn(move || {
+        let right = member.mint(3);
+        let request = desk.receive().unwrap();
+        request.reply_with(b"", [right.into()]).unwrap();
+        (desk, member)
+    });
+    let right = to_desk.call(b"a right").unwrap().take_rights();
+    let (desk, member) = served.join().unwrap();
+    let to_new = old.connect(&home).unwrap();
+    to_new.with([member.into()]).send(b"take it").unwrap();
+    let rights = homes.receive().unwrap().take_rights();
+    assert!(matches!(rights[..], [Right::Member(_)]), "{rights:?}");
+    assert!(within_patience(trails));
+    old.shutdown();
+    assert!(within_patience(|| !trails()));
+    new.shutdown();
+    sender.shutdown();
+    drop((desk, right, rights));
+}

@@ -128,6 +128,11 @@ pub(crate) fn add(poller: &mut Poller, port: u32, away: &Arc<Away>) {
     poller.away.0.push((port, away.clone()));
 }
 
+/// The node was shut down: nothing comes any more for ports that have moved.
+pub(crate) fn end_all(poller: &mut Poller) {
+    poller.away.end();
+}
+
 /// The port's trail ends.
 pub(crate) fn remove(poller: &mut Poller, port: u32, away: &Arc<Away>) {
     away.end();
