@@ -1,9 +1,16 @@
 //! Helpers that the tests of ports share, besides [`handfast_testing`].
-#![allow(dead_code, reason = "each test binary uses a part of this")]
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses a part of this"
+)]
+
+mod process;
 
 use handfast::Right;
 use handfast_layout::control::ControlMessage;
 pub(crate) use handfast_testing::*;
+pub(crate) use process::*;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -219,64 +226,6 @@ pub(crate) fn warm(right: &handfast::SendRight) {
         }
         before == vines()
     }));
-}
-
-/// Open descriptors and lines of the memory map of a process.
-pub(crate) fn holdings(pid: u32) -> (usize, usize) {
-    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fd"))
-        .unwrap()
-        .count();
-    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
-    let mappings = maps.lines().filter(|line| line.contains("memfd:")).count();
-    (descriptors, mappings)
-}
-
-/// How many descriptors a process has once nothing changes any more: a control thread may be at the end of a
-/// handshake still, or wait for a processor there.
-pub(crate) fn at_rest(pid: u32) -> usize {
-    let (mut last, mut looks) = (0, 0);
-    assert!(within_patience(|| {
-        let (now, _) = holdings(pid);
-        let is_same = now == last && sleeps(pid);
-        looks = if is_same { looks + 1 } else { 0 };
-        last = now;
-        looks == 20
-    }));
-    last
-}
-
-/// Whether a process soon has so many descriptors.
-pub(crate) fn settles_at(pid: u32, count: usize) -> bool {
-    within_patience(|| holdings(pid).0 == count)
-}
-
-/// The holdings of this process once the link it used last has gone: the control thread may be looking at it
-/// for a moment longer than its last right is there. Its peer's bells are unmapped after its region; then those of this process are left.
-pub(crate) fn holdings_alone() -> (usize, usize) {
-    let is_of_link = |entry: std::fs::DirEntry| {
-        let target = std::fs::read_link(entry.path()).unwrap_or_default();
-        let target = target.to_string_lossy().into_owned();
-        target.starts_with("socket:") || target.contains("pidfd")
-    };
-    assert!(within_patience(|| {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let mut open = std::fs::read_dir("/proc/self/fd").unwrap();
-        let bells = maps.matches("memfd:handfast bells").count();
-        let is_mapped = maps.contains("memfd:handfast link") || bells > 1;
-        !is_mapped && !open.any(|entry| is_of_link(entry.unwrap()))
-    }));
-    holdings(std::process::id())
-}
-
-/// Does something as another user, on a thread of its own.
-pub(crate) fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
-    let act = move || {
-        // SAFETY: changes the effective user of this thread only (the bare system call).
-        let set = unsafe { libc::syscall(libc::SYS_setresuid, -1, libc::c_long::from(uid), -1) };
-        assert_eq!(set, 0);
-        act()
-    };
-    std::thread::spawn(act).join().unwrap()
 }
 
 /// A port name nobody else uses.
