@@ -1,22 +1,12 @@
 //! Memory that travels in messages: not copied, and not to be changed by anybody.
 
-mod common;
-
-use common::content;
+use crate::common::{self, content};
 use handfast::error::MemoryError;
 use handfast::{Memory, Right};
 use rustix::fd::{AsFd, OwnedFd};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Answers memory with memory: every byte one more.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -52,7 +42,7 @@ fn copy(fd: impl AsFd) -> OwnedFd {
 fn memory_comes_as_it_was_sealed_whatever_its_length() {
     let _alone = common::alone();
     let name = common::name("memory");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server of memory", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     for (key, len_bytes) in (0..).zip([1, 100, 4096, 65_537, 3 << 20]) {
@@ -87,8 +77,13 @@ fn memory_comes_as_it_was_sealed_whatever_its_length() {
 #[test]
 fn memory_that_has_been_dropped_leaves_neither_descriptors_nor_mappings() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        memory_that_has_been_dropped_leaves_neither_descriptors_nor_mappings,
+    ) {
+        return;
+    }
     let name = common::name("memory-leaves");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server of memory", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     let call = || {

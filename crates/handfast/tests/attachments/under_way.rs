@@ -1,8 +1,6 @@
 //! Descriptors that are under way when calls are given up, ports are dropped and processes die.
 
-mod common;
-
-use common::{at_rest, descriptors, link_socket, pipe, settles_at};
+use crate::common::{self, at_rest, descriptors, link_socket, pipe, settles_at};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Memory, Right, SendRight};
 use handfast_layout::control::ControlMessage;
@@ -12,19 +10,9 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "mortal" => mortal(arguments[0]),
-        "client" => client(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
-}
-
 /// Two threads that send back what comes, late if that is asked for. Has a second port that it never
 /// looks at, and one of which rights are given out.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let port = handfast::bind(name).unwrap();
     let other = std::sync::Mutex::new(handfast::bind(&format!("{name}-other")).ok());
     let object = handfast::bind(&format!("{name}-object")).unwrap();
@@ -61,7 +49,7 @@ fn server(name: &str) {
 /// A server, and a right to it that has been used.
 fn start(what: &str) -> (common::Child, SendRight, String) {
     let name = common::name(what);
-    let server = common::start("server", &[&name]);
+    let server = common::start("server of descriptors under way", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     right.call(b"").unwrap();
@@ -71,6 +59,9 @@ fn start(what: &str) -> (common::Child, SendRight, String) {
 #[test]
 fn descriptors_of_messages_that_nobody_takes_are_closed() {
     let _alone = common::alone();
+    if common::ran_in_own_process(descriptors_of_messages_that_nobody_takes_are_closed) {
+        return;
+    }
     let (mut server, right, name) = start("untaken");
     let other = handfast::connect(&format!("{name}-other")).unwrap();
     let before = (at_rest(std::process::id()), at_rest(server.pid()));
@@ -94,7 +85,7 @@ fn descriptors_of_messages_that_nobody_takes_are_closed() {
 }
 
 /// Sends descriptors, some of which no message names, and waits for its end.
-fn mortal(name: &str) {
+pub(crate) fn mortal(name: &str) {
     let right = handfast::connect(name).unwrap();
     let (_reader, writer) = pipe();
     let socket = link_socket();
@@ -110,6 +101,11 @@ fn mortal(name: &str) {
 #[test]
 fn what_a_sender_sent_before_it_died_is_received_and_the_rest_is_closed() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        what_a_sender_sent_before_it_died_is_received_and_the_rest_is_closed,
+    ) {
+        return;
+    }
     // The first use of the library makes what stays.
     drop(handfast::bind(&common::name("first")).unwrap());
     for round in 0..10 {
@@ -221,7 +217,7 @@ fn exchanges(right: &SendRight, seed: u64, stop: &AtomicBool) -> u64 {
     })
 }
 
-fn client(name: &str, seed: u64) {
+pub(crate) fn client(name: &str, seed: u64) {
     let right = handfast::connect(name).unwrap();
     common::say("connected");
     let stop = AtomicBool::new(false);
@@ -238,6 +234,11 @@ fn client(name: &str, seed: u64) {
 #[test]
 fn whoever_is_killed_when_everything_comes_to_its_place_and_nothing_is_left() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        whoever_is_killed_when_everything_comes_to_its_place_and_nothing_is_left,
+    ) {
+        return;
+    }
     let mut random = common::Random::seeded("descriptors");
     let (mut server, right, name) = start("campaign");
     let before = (at_rest(std::process::id()), at_rest(server.pid()));

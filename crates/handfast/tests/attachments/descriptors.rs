@@ -1,8 +1,6 @@
 //! Descriptors that travel in messages between real processes.
 
-mod common;
-
-use common::{at_rest, descriptors, pipe, settles_at};
+use crate::common::{self, at_rest, descriptors, pipe, settles_at};
 use handfast::error::{RightError, SendError};
 use handfast::{Right, SendRight, TryWait};
 use handfast_testing::forge::Packet;
@@ -14,18 +12,8 @@ use std::time::Duration;
 /// As the library has it.
 const UNCLAIMED_MAX: usize = handfast_layout::part::UNCLAIMED_MAX as usize;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "sender" => sender(arguments[0]),
-        "middle" => common::middle(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Sends back what comes; has a port that it receives from when told, and one that it never looks at.
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     let port = handfast::bind(name).unwrap();
     let later = handfast::bind(&format!("{name}-later")).unwrap();
     let _other = handfast::bind(&format!("{name}-other")).unwrap();
@@ -87,7 +75,7 @@ fn restore(limit: rustix::process::Rlimit) {
 /// A server, and a right to it that has been used.
 fn start(what: &str) -> (common::Child, SendRight, String) {
     let name = common::name(what);
-    let server = common::start("server", &[&name]);
+    let server = common::start("server of descriptors", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     right.call(b"open").unwrap();
@@ -101,6 +89,11 @@ fn identity(fd: impl AsFd) -> (u64, u64) {
 #[test]
 fn descriptors_go_there_and_back_with_calls_in_their_order_and_leave_nothing() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        descriptors_go_there_and_back_with_calls_in_their_order_and_leave_nothing,
+    ) {
+        return;
+    }
     let (mut server, right, _) = start("there-and-back");
     let own = handfast::bind(&common::name("there-own")).unwrap();
     let before = (at_rest(std::process::id()), at_rest(server.pid()));
@@ -205,6 +198,9 @@ fn descriptors_that_nobody_receives_are_limited_and_the_limit_is_named() {
 #[test]
 fn a_receiver_without_room_is_told_so_and_serves_on() {
     let _alone = common::alone();
+    if common::ran_in_own_process(a_receiver_without_room_is_told_so_and_serves_on) {
+        return;
+    }
     let (mut server, right, _) = start("no-room");
     // Its control thread may still hold what it made the link with, in places that it frees then.
     let _ = at_rest(server.pid());
@@ -243,7 +239,7 @@ fn a_receiver_without_room_is_told_so_and_serves_on() {
 }
 
 /// Fills the control socket of a peer that is stopped, and sends a descriptor.
-fn sender(name: &str) {
+pub(crate) fn sender(name: &str) {
     let right = handfast::connect(name).unwrap();
     right.call(b"open").unwrap();
     common::say("connected");
@@ -284,6 +280,11 @@ fn a_full_control_socket_is_waited_for_and_loses_nothing() {
 #[test]
 fn descriptors_of_calls_that_are_passed_on_come_back_whichever_way_the_answer_takes() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        descriptors_of_calls_that_are_passed_on_come_back_whichever_way_the_answer_takes,
+    ) {
+        return;
+    }
     let (mut server, _right, to) = start("last");
     let name = common::name("middle");
     let mut middle = common::start("middle", &[&name, &to]);

@@ -1,25 +1,12 @@
 //! Blocks of arenas that are lent with messages and come back, whatever becomes of those who have them.
 
-mod common;
-#[path = "loans/limits.rs"]
 mod limits;
 
-use common::{content, within_patience};
+use crate::common::{self, content, within_patience};
 use handfast::error::{LoanError, Misuse, RightError, SendError};
 use handfast::{Arena, Block, Loan, Request, Right};
 use std::io::Read;
 use std::time::Duration;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => echo(arguments[0]),
-        "holder" => holder(arguments[0]),
-        "recipient" => recipient(arguments[0]),
-        "lender" => lender(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
 
 fn loans(rights: Vec<Right>) -> Vec<Loan> {
     let loans = rights.into_iter().map(|right| match right {
@@ -30,7 +17,7 @@ fn loans(rights: Vec<Right>) -> Vec<Loan> {
 }
 
 /// Answers loans with loans of its own: every byte one more. Gives back what it got first.
-fn echo(name: &str) {
+pub(crate) fn echo(name: &str) {
     let port = handfast::bind(name).unwrap();
     let arena = Arena::create(1 << 20, 4).unwrap();
     common::say("ready");
@@ -52,7 +39,7 @@ fn more(arena: &Arena, loan: &Loan) -> Block {
 }
 
 /// Keeps what it gets until it is told otherwise.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     let mut held: Vec<Loan> = Vec::new();
     common::say("ready");
@@ -78,7 +65,7 @@ fn holder(name: &str) {
 }
 
 /// Lends a block through the right that it gets, and says what comes of it.
-fn recipient(name: &str) {
+pub(crate) fn recipient(name: &str) {
     let port = handfast::bind(name).unwrap();
     let arena = Arena::create(64, 1).unwrap();
     common::say("ready");
@@ -100,7 +87,7 @@ fn recipient(name: &str) {
 }
 
 /// Lends a block of sevens to the port that it is told, and stays.
-fn lender(to: &str, what: &str) {
+pub(crate) fn lender(to: &str, what: &str) {
     let right = handfast::connect(to).unwrap();
     let arena = Arena::create(4096, 1).unwrap();
     let mut block = arena.try_take(1000).unwrap();
@@ -454,6 +441,11 @@ fn what_a_lender_left_stays_and_what_it_took_back_is_found_out() {
 #[test]
 fn a_forked_child_has_neither_arenas_nor_loans_and_gives_nothing_back() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        a_forked_child_has_neither_arenas_nor_loans_and_gives_nothing_back,
+    ) {
+        return;
+    }
     let name = common::name("fork");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();

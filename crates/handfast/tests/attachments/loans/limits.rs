@@ -8,6 +8,11 @@ use handfast::error::{MemoryError, RightError, SendError};
 #[test]
 fn loans_and_arenas_have_limits_that_errors_name_and_room_is_there_again() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        loans_and_arenas_have_limits_that_errors_name_and_room_is_there_again,
+    ) {
+        return;
+    }
     let (mut child, name) = server("holder", "limits");
     let right = handfast::connect(&name).unwrap();
     let before = common::holdings(child.pid());
