@@ -1,17 +1,7 @@
 //! A sandbox without memory files: a typed error, and nothing else.
 
-mod common;
-
+use crate::common;
 use handfast::error::{BindError, ConnectError};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "boxed" => boxed(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// From here on `memfd_create` does not exist for this thread and those it starts.
 fn forbid_memory_files() {
@@ -46,7 +36,7 @@ fn forbid_memory_files() {
     assert_eq!((locked, filtered), (0, 0));
 }
 
-fn boxed(name: &str) {
+pub(crate) fn boxed(name: &str) {
     forbid_memory_files();
     for _ in 0..2 {
         let error = handfast::connect(name).map(|_| ()).unwrap_err();
@@ -90,6 +80,9 @@ fn a_sandbox_without_memory_files_is_told_which_call_it_lacks() {
 /// The region of a link is its server's.
 #[test]
 fn a_client_whose_filter_comes_late_needs_no_memory_file() {
+    if common::ran_in_own_process(a_client_whose_filter_comes_late_needs_no_memory_file) {
+        return;
+    }
     let name = common::name("late");
     let server = common::start("echo", &[&name]);
     server.expect("ready");

@@ -1,9 +1,7 @@
 //! Handshakes that fail, that are put off and that never end: each with its own error, and nothing
 //! is left behind.
 
-mod common;
-
-use common::answers;
+use crate::common::{self, answers};
 use handfast::error::{BindError, ConnectError};
 use handfast_layout::LAYOUT_VERSION;
 use handfast_layout::hello::{HELLO_BYTES, Hello, Status, WELCOME_BYTES, Welcome, ready};
@@ -11,28 +9,20 @@ use handfast_sys::socket;
 use rustix::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "unlucky" => unlucky(arguments),
-        "silent" => silent(arguments),
-        "connector" => {
-            answers(arguments[0]);
-            common::holdings_alone();
-            common::say("ready");
-            common::told();
-            answers(arguments[0]);
-            common::say("answered");
-            while common::told().is_some() {}
-        }
-        "stranger" => {
-            answers(arguments[0]);
-            common::say("answered");
-            while common::told().is_some() {}
-        }
-        _ => unreachable!(),
-    });
+/// Calls once, and once more when it is told to.
+pub(crate) fn connector(name: &str) {
+    answers(name);
+    common::holdings_alone();
+    common::say("ready");
+    common::told();
+    stranger(name);
+}
+
+/// Calls once, and stays.
+pub(crate) fn stranger(name: &str) {
+    answers(name);
+    common::say("answered");
+    while common::told().is_some() {}
 }
 
 /// A hand-made server: what it sends to whoever says hello.
@@ -314,7 +304,7 @@ fn a_client_that_has_a_link_and_asks_for_one_is_told_once_to_look_again() {
 const FAILURES: usize = 350;
 
 /// Fails to connect to each of the names but the first, again and again; then connects to that.
-fn unlucky(names: &[&str]) {
+pub(crate) fn unlucky(names: &[&str]) {
     let (putting_off, names) = names.split_last().unwrap();
     answers(names[0]);
     for name in &names[1..] {
@@ -398,7 +388,7 @@ fn a_connection_that_says_nothing_is_closed_and_keeps_nobody_waiting() {
     assert!(common::within_patience(
         || common::holdings(server.pid()).0 >= before + silent.len()
     ));
-    let mut client = common::start("stranger", &[&name]);
+    let mut client = common::start("stranger that answers", &[&name]);
     client.expect("answered");
     client.finish();
     for socket in &silent {
@@ -416,7 +406,7 @@ fn a_connector_that_gives_way_to_many_others_comes_again() {
     let name = common::name("crowd");
     let server = common::start("echo", &[&name]);
     server.expect("ready");
-    let mut connector = common::start("connector", &[&name]);
+    let mut connector = common::start("connector that gives way", &[&name]);
     connector.expect("ready");
     server.stop();
     let before = common::holdings(connector.pid()).0;
@@ -482,7 +472,7 @@ fn a_limit_ends_a_connection_to_a_stopped_server_which_serves_on_afterwards() {
 }
 
 /// Listens at two names, and accepts one connection at each when told to, but says nothing.
-fn silent(names: &[&str]) {
+pub(crate) fn silent(names: &[&str]) {
     let listen = |name: &&str| {
         let listener = socket::listen(&common::directory().join(name), 4).unwrap();
         socket::set_nonblocking(&listener, false).unwrap();

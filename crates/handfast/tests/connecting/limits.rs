@@ -1,34 +1,16 @@
 //! Limits and refusals: each has its own error, and nothing grows.
 
-mod common;
-
-use common::answers;
+use crate::common::{self, answers};
 use handfast::error::{BindError, ConnectError, SendError};
 use handfast_sys::socket;
 use rustix::fd::OwnedFd;
 use rustix::process::{Resource, Rlimit};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "many ports" => many_ports(arguments[0]),
-        "visitor" => visitor(arguments[0]),
-        "newcomer without descriptors" => newcomer_without_descriptors(),
-        "client without descriptors" => client_without_descriptors(arguments[0]),
-        "server without descriptors" => server_without_descriptors(arguments[0]),
-        "server without a spare" => server_without_a_spare(arguments[0]),
-        "connector" => connector(arguments[0]),
-        "stranger" => stranger(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// As many ports as a process can send to ports of another, and one more.
 const PORTS: usize = 17;
 
-fn many_ports(name: &str) {
+pub(crate) fn many_ports(name: &str) {
     let bind = |number| handfast::bind(&format!("{name}-{number}")).unwrap();
     let ports: Vec<_> = (0..PORTS).map(bind).collect();
     common::say("ready");
@@ -58,7 +40,7 @@ fn who_sends_to_more_ports_than_there_are_lanes_where_nobody_receives_is_told_wh
 
 const VISITS: usize = 1000;
 
-fn visitor(name: &str) {
+pub(crate) fn visitor(name: &str) {
     answers(name);
     let before = common::holdings_alone();
     (0..VISITS).for_each(|_| answers(name));
@@ -111,7 +93,7 @@ fn leave_descriptors(spare: usize) -> Vec<OwnedFd> {
     taken
 }
 
-fn client_without_descriptors(name: &str) {
+pub(crate) fn client_without_descriptors(name: &str) {
     answers(name);
     let before = common::holdings_alone();
     // From none at all to one short of enough: every step on the way fails cleanly.
@@ -144,7 +126,7 @@ fn client_without_descriptors(name: &str) {
     while common::told().is_some() {}
 }
 
-fn newcomer_without_descriptors() {
+pub(crate) fn newcomer_without_descriptors() {
     // From none at all to one short of enough: the node of the process does not begin, at each step of its start.
     for spare in 0.. {
         let taken = leave_descriptors(spare);
@@ -183,7 +165,7 @@ fn a_client_without_descriptors_is_told_the_limit_and_recovers() {
     answers(&name);
 }
 
-fn server_without_descriptors(name: &str) {
+pub(crate) fn server_without_descriptors(name: &str) {
     let port: &'static _ = Box::leak(Box::new(handfast::bind(name).unwrap()));
     std::thread::spawn(|| {
         let mut request = port.receive().unwrap();
@@ -204,7 +186,7 @@ fn server_without_descriptors(name: &str) {
 }
 
 /// Says how its connection went.
-fn stranger(name: &str) {
+pub(crate) fn stranger(name: &str) {
     match handfast::connect(name) {
         Ok(right) => {
             right.call_timeout(b"hello", common::PATIENCE).unwrap();
@@ -216,7 +198,7 @@ fn stranger(name: &str) {
 }
 
 /// Connects, and says so.
-fn connector(name: &str) {
+pub(crate) fn connector(name: &str) {
     let _right = handfast::connect(name).unwrap();
     common::say("connected");
     while common::told().is_some() {}
@@ -254,7 +236,7 @@ fn a_server_without_descriptors_refuses_and_serves_its_clients_on() {
 }
 
 /// A server that at times may have no descriptor but the first three.
-fn server_without_a_spare(name: &str) {
+pub(crate) fn server_without_a_spare(name: &str) {
     let _port = handfast::bind(name).unwrap();
     let rich = rustix::process::getrlimit(Resource::Nofile);
     let poor = Rlimit {
