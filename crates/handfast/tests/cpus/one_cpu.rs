@@ -1,22 +1,12 @@
 //! A server and its clients that have one CPU between them.
 
-mod common;
-
+use crate::common;
 use handfast::{Counters, Options, SendRight, Strategy};
 use handfast_sys::cpu;
 
 const CLIENTS: usize = 8;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0]),
-        "client" => client(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
-}
-
-fn server(name: &str) {
+pub(crate) fn server(name: &str) {
     cpu::pin(&cpu::allowed()[..1]).unwrap();
     let port = handfast::bind_with(name, Options::new().strategy(Strategy::Block)).unwrap();
     common::say("ready");
@@ -28,7 +18,7 @@ fn server(name: &str) {
 }
 
 /// Calls all the time; says each time it has made a thousand calls.
-fn client(name: &str, place: usize) {
+pub(crate) fn client(name: &str, place: usize) {
     let cpus = cpu::allowed();
     cpu::pin(&[cpus[place]]).unwrap();
     let right = handfast::connect_with(name, Options::new().strategy(Strategy::Block)).unwrap();
@@ -53,10 +43,11 @@ fn sleeps(right: &SendRight, name: &str) -> u64 {
 
 #[test]
 fn nobody_waits_for_a_turn_where_nobody_could_run_meanwhile() {
+    let _alone = common::alone();
     let name = common::name("one");
-    let mut server = common::start("server", &[&name]);
+    let mut server = common::start("server on one CPU", &[&name]);
     server.expect("ready");
-    let mut clients = [(); CLIENTS].map(|()| common::start("client", &[&name, "0"]));
+    let mut clients = [(); CLIENTS].map(|()| common::start("client on one CPU", &[&name, "0"]));
     // Until the server has seen where its clients are.
     for client in &clients {
         for _ in 0..5 {

@@ -1,31 +1,16 @@
 //! Ports that are served on every CPU: who handles what, workers that come and go, and ends at every moment.
 
-mod common;
-mod served;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
+use crate::served::{NONE, handler, pinned, serve, settle, where_handled};
 use handfast::SendRight;
 use handfast::error::{Gone, Misuse, SendError};
 use handfast_sys::cpu;
-use served::{NONE, handler, pinned, serve, settle, where_handled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => served::server(arguments[0], arguments[1]),
-        "client" => client(arguments[0]),
-        "fickle client" => fickle_client(arguments[0]),
-        "holder" => holder(arguments[0]),
-        "before" => before(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Calls on every CPU in turn until it is killed.
-fn client(name: &str) {
+pub(crate) fn client(name: &str) {
     let right = handfast::connect(name).unwrap();
     let cpus = cpu::allowed();
     for turn in 0.. {
@@ -40,7 +25,7 @@ fn client(name: &str) {
 }
 
 /// Connects as soon as the name is there, and waits for its end, again and again.
-fn fickle_client(name: &str) {
+pub(crate) fn fickle_client(name: &str) {
     loop {
         let Ok(right) = handfast::connect(name) else {
             std::thread::yield_now();
@@ -223,7 +208,7 @@ fn senders_from_before_are_told() {
     drop(server);
 }
 
-fn before(name: &str) {
+pub(crate) fn before(name: &str) {
     let right = handfast::connect(name).unwrap();
     for number in 1..=5u64 {
         let mut bytes = [1; 9];
@@ -439,7 +424,7 @@ fn rights_to_it_have_badges_travel_and_are_revoked() {
 }
 
 /// Takes rights and says what their badges are, as it is told on every CPU.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     let mut rights = Vec::new();
     common::say("ready");
@@ -491,6 +476,11 @@ fn introduced_senders_are_handled_where_they_are() {
 
 #[test]
 fn a_forked_child_has_no_right_to_a_port_of_every_cpu_that_its_parent_has_used() {
+    if common::ran_in_own_process(
+        a_forked_child_has_no_right_to_a_port_of_every_cpu_that_its_parent_has_used,
+    ) {
+        return;
+    }
     let name = common::name("forked");
     let mut server = common::start("server", &[&name, ""]);
     server.expect("ready");
