@@ -1,6 +1,7 @@
 //! Everything that a parent has, used and dropped in a forked child.
 
-use crate::{common, fork, wait_for};
+use super::{fork, wait_for};
+use crate::common;
 use handfast::error::{Misuse, ReplyError, SendError};
 
 /// Whether what is done in a forked child is refused as it must be; it never ends the child by a signal, nor hangs.

@@ -1,23 +1,12 @@
 //! Nodes: several of them in one process, each with ports, links, names and an end of its own.
 
-mod common;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
 use handfast::error::{
     BindError, ConnectError, Gone, Misuse, ReceiveError, ReplyError, RightError, SendError,
 };
 use handfast::{Counters, Node, Options, ReceiveRight, Right, SendRight, Strategy};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, Options::new()),
-        "shut down" => shut_down(),
-        _ => unreachable!(),
-    });
-}
 
 /// A node whose names lie where those of the tests do.
 fn node() -> Node {
@@ -471,7 +460,7 @@ fn a_process_has_links_with_each_node_of_another() {
 }
 
 /// Makes and ends nodes, and says what is left.
-fn shut_down() {
+pub(crate) fn shut_down() {
     let directory = common::directory();
     let once = || {
         let (exporter, middle, recipient) = (
@@ -541,6 +530,9 @@ fn nodes_that_were_shut_down_leave_nothing() {
 #[test]
 fn the_global_node_starts_anew_after_a_shutdown() {
     let _alone = common::alone();
+    if common::ran_in_own_process(the_global_node_starts_anew_after_a_shutdown) {
+        return;
+    }
     let name = common::name("global");
     let thread = serve(handfast::bind(&name).unwrap());
     let right = handfast::connect(&name).unwrap();

@@ -1,6 +1,7 @@
 //! Ports that share a receiver, in a forked child: they are the parent's.
 
-use crate::{common, fork, wait_for};
+use super::{fork, wait_for};
+use crate::common;
 use handfast::error::{BindError, ConnectError, Misuse, SendError};
 use handfast::{Notice, Right};
 use std::sync::atomic::{AtomicBool, Ordering};

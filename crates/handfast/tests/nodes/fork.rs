@@ -1,31 +1,11 @@
 //! Forks without exec: a child has none of its parent's handles and does the parent no harm.
 
-mod common;
-#[path = "fork/members.rs"]
-mod members;
-#[path = "fork/table.rs"]
-mod table;
+pub(crate) mod members;
+pub(crate) mod table;
 
-use common::call;
+use crate::common::{self, call};
 use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, RightError, SendError};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "server with a child" => server_with_a_child(arguments[0]),
-        "forwarder that forks" => {
-            forwarder_that_forks(arguments[0], arguments[1], arguments[2]);
-        }
-        "forker" => forker(arguments[0]),
-        "receiving forker" => receiving_forker(arguments[0]),
-        "table" => table::parent(arguments[0]),
-        "server of members that forks" => members::server(arguments[0]),
-        "forks while calling" => forks_while_calling(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
 
 /// Forks; the child runs `work` and ends with its answer as status, whatever happens.
 fn fork(work: impl FnOnce() -> i32) -> libc::pid_t {
@@ -55,7 +35,7 @@ fn wait_for(pid: libc::pid_t) -> i32 {
     }
 }
 
-fn server_with_a_child(name: &str) {
+pub(crate) fn server_with_a_child(name: &str) {
     let _port = handfast::bind(name).unwrap();
     let child = fork(|| {
         // SAFETY: takes no pointers.
@@ -93,7 +73,7 @@ fn the_name_of_a_dead_server_is_free_though_its_forked_child_has_the_socket() {
 }
 
 /// Threads that call all the time, while the main thread forks again and again.
-fn forks_while_calling(theirs: &str, ours: &str) {
+pub(crate) fn forks_while_calling(theirs: &str, ours: &str) {
     let right: &'static _ = Box::leak(Box::new(handfast::connect(theirs).unwrap()));
     let port: &'static _ = Box::leak(Box::new(handfast::bind(ours).unwrap()));
     static STOP: AtomicBool = AtomicBool::new(false);
@@ -169,7 +149,7 @@ fn a_fork_while_threads_call_leaves_the_child_errors_and_the_parent_whole() {
 }
 
 /// Passes calls on. At `fork` a child of it does so too, at `other`, on the same thread.
-fn forwarder_that_forks(last: &str, name: &str, other: &str) {
+pub(crate) fn forwarder_that_forks(last: &str, name: &str, other: &str) {
     let serve = |name: &str, mut count: u32| {
         let to = handfast::connect(last).unwrap();
         let port = handfast::bind(name).unwrap();
@@ -225,7 +205,7 @@ fn in_fork(child: impl FnOnce() -> bool) {
     assert_eq!(wait_for(fork(|| i32::from(!child()))), 0);
 }
 
-fn forker(name: &str) {
+pub(crate) fn forker(name: &str) {
     let right = handfast::connect(name).unwrap();
     let pending = right.try_call(b"pending").unwrap();
     call(&right, b"before");
@@ -265,7 +245,7 @@ fn a_forked_childs_use_of_a_send_right_is_an_error_and_the_parent_goes_on() {
     client.finish();
 }
 
-fn receiving_forker(name: &str) {
+pub(crate) fn receiving_forker(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let request = port.receive().unwrap();
@@ -321,6 +301,9 @@ fn a_forked_childs_use_of_a_receive_right_is_an_error_and_the_parent_goes_on() {
 
 #[test]
 fn a_parents_node_is_none_of_its_childs() {
+    if common::ran_in_own_process(a_parents_node_is_none_of_its_childs) {
+        return;
+    }
     let directory = common::directory().join("a-parents-node");
     std::fs::create_dir(&directory).unwrap();
     let node = || {
@@ -357,6 +340,9 @@ fn a_parents_node_is_none_of_its_childs() {
 
 #[test]
 fn a_childs_use_of_its_parents_node_is_refused_without_a_lock() {
+    if common::ran_in_own_process(a_childs_use_of_its_parents_node_is_refused_without_a_lock) {
+        return;
+    }
     let node = handfast::Node::builder()
         .directory(common::directory().clone())
         .start()
