@@ -1,24 +1,15 @@
-//! As many rights as one process can give another, nearly. Alone in its process, whose memory and
-//! descriptors are counted.
+//! As many rights as one process can give another, nearly. Each test has a process of its own, whose memory and descriptors
+//! are counted.
 
-mod common;
-
+use crate::common;
 use handfast::Notice;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "hoarder" => hoarder(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// How long the sweep of the rights of the dead may take, and what else comes with a death, of a processor's time.
 const SWEEP_MAX: Duration = Duration::from_millis(100);
 
 /// Keeps every right that comes.
-fn hoarder(name: &str) {
+pub(crate) fn hoarder(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut kept = Vec::new();
@@ -31,10 +22,7 @@ fn hoarder(name: &str) {
 
 /// Memory that is this process's own.
 fn own_bytes() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kib = line.unwrap().split_whitespace().nth(1).unwrap();
-    kib.parse::<usize>().unwrap() * 1024
+    common::own_kib(std::process::id()) * 1024
 }
 
 /// Processor time of this process.
@@ -45,17 +33,26 @@ fn used() -> Duration {
 
 #[test]
 fn a_million_rights_take_little_memory_no_descriptors_and_go_with_their_holder() {
-    a_million("hoarder", false);
+    let _alone = common::alone();
+    if !common::ran_in_own_process(
+        a_million_rights_take_little_memory_no_descriptors_and_go_with_their_holder,
+    ) {
+        a_million("hoarder", false);
+    }
 }
 
 #[test]
 fn a_million_badges_that_are_watched_take_little_memory_and_are_told_of_once_each() {
-    a_million("watched", true);
+    let _alone = common::alone();
+    if !common::ran_in_own_process(
+        a_million_badges_that_are_watched_take_little_memory_and_are_told_of_once_each,
+    ) {
+        a_million("watched", true);
+    }
 }
 
 fn a_million(what: &str, are_watched: bool) {
     const RIGHTS: u64 = 1_000_000;
-    let _alone = common::alone();
     let name = common::name(what);
     let mut holder = common::start("hoarder", &[&name]);
     holder.expect("ready");

@@ -1,6 +1,7 @@
 //! The process that is asked, over and over.
 
-use crate::{common, counters};
+use super::counters;
+use crate::common;
 use handfast::{Memory, Right, SendRight};
 use std::io::Read;
 

@@ -2,9 +2,8 @@
 //!
 //! `HANDFAST_ROUNDS` says how often; `HANDFAST_SEED` what.
 
-mod common;
-
-use common::{Child, PATIENCE, Random, content};
+use crate::common::{self, Child, PATIENCE, Random, content};
+use crate::rounds_asked;
 use handfast::error::SendError;
 use handfast::{ReceiveRight, SendRight};
 use std::sync::Arc;
@@ -12,20 +11,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "lazy" => lazy(arguments[0]),
-        "gate" => gate(arguments[0]),
-        "source" => source(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 const FUTURES: u64 = 1000;
 
 /// Answers every call with what it was sent, some at once and some later and in another order; drops none.
-fn lazy(name: &str) {
+pub(crate) fn lazy(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut random = Random::of(7);
@@ -48,7 +37,7 @@ fn lazy(name: &str) {
 }
 
 /// Counts what comes, by the word it begins with, modulo two; `count` tells both, `pause` stops for a moment.
-fn gate(name: &str) {
+pub(crate) fn gate(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut seen = std::collections::BTreeMap::<u64, u32>::new();
@@ -74,7 +63,7 @@ fn gate(name: &str) {
 }
 
 /// Sends so many messages and makes so many calls as it is told, from three threads, to a port.
-fn source(name: &str) {
+pub(crate) fn source(name: &str) {
     let right = Arc::new(handfast::connect(name).unwrap());
     common::say("ready");
     while let Some(text) = common::told() {
@@ -118,17 +107,9 @@ fn runtime(threads: usize) -> Runtime {
     builder.build().unwrap()
 }
 
-fn rounds(default: u64) -> u64 {
-    let asked = std::env::var("HANDFAST_ROUNDS").ok();
-    asked.map_or(default, |count| count.parse().unwrap())
-}
-
 /// Own memory in KiB, descriptors, and mappings of memory files of a process.
 fn has(pid: u32) -> (usize, (usize, usize)) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    (kib.unwrap().parse().unwrap(), common::holdings(pid))
+    (common::own_kib(pid), common::holdings(pid))
 }
 
 /// Nor have they more descriptors and mappings than before, once what is at its end has gone.
@@ -175,11 +156,14 @@ fn all_slots_are_free(right: &SendRight) -> bool {
 #[test]
 fn a_thousand_calls_at_once_any_of_which_is_dropped() {
     let _alone = common::alone();
+    if common::ran_in_own_process(a_thousand_calls_at_once_any_of_which_is_dropped) {
+        return;
+    }
     let (server, right) = start("lazy", "calls");
     let mut random = Random::seeded("calls");
     let runtime = runtime(3);
     let (mut answered, mut dropped, mut before) = (0, 0, None);
-    let rounds = rounds(4);
+    let rounds = rounds_asked(4);
     let began = Instant::now();
     for round in 0..rounds {
         let calls = (0..FUTURES).map(|number| {
@@ -221,11 +205,14 @@ fn a_thousand_calls_at_once_any_of_which_is_dropped() {
 #[test]
 fn a_thousand_sends_at_once_any_of_which_is_dropped() {
     let _alone = common::alone();
+    if common::ran_in_own_process(a_thousand_sends_at_once_any_of_which_is_dropped) {
+        return;
+    }
     let (server, right) = start("gate", "sends");
     let own = handfast::anonymous().unwrap();
     let mut random = Random::seeded("sends");
     let runtime = runtime(3);
-    let rounds = rounds(4);
+    let rounds = rounds_asked(4);
     let (mut all, mut before) = (0, None);
     for round in 0..rounds {
         let sends = (0..FUTURES).map(|number| {
@@ -287,6 +274,9 @@ fn a_thousand_sends_at_once_any_of_which_is_dropped() {
 
 #[test]
 fn a_thousand_receivers_at_once_any_of_which_is_dropped() {
+    if common::ran_in_own_process(a_thousand_receivers_at_once_any_of_which_is_dropped) {
+        return;
+    }
     const EACH: u64 = 1000;
     let _alone = common::alone();
     let name = common::name("receives");
@@ -295,7 +285,7 @@ fn a_thousand_receivers_at_once_any_of_which_is_dropped() {
     source.expect("ready");
     let mut random = Random::seeded("receives");
     let runtime = runtime(3);
-    let rounds = rounds(4);
+    let rounds = rounds_asked(4);
     let mut before = None;
     static RECEIVED: AtomicU64 = AtomicU64::new(0);
     let take = |request: handfast::Request| {
@@ -356,7 +346,7 @@ fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() 
     source.expect("ready");
     let mut random = Random::seeded("last");
     let runtime = runtime(3);
-    for _ in 0..rounds(4) {
+    for _ in 0..rounds_asked(4) {
         let receives = (0..FUTURES).map(|_| {
             runtime.spawn(async move {
                 let request = port.receive_async().await.unwrap();
@@ -409,7 +399,7 @@ fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() 
 #[test]
 fn a_killed_server_ends_a_thousand_futures() {
     let _alone = common::alone();
-    for _ in 0..rounds(2).min(50) {
+    for _ in 0..rounds_asked(2).min(50) {
         let (mut server, right) = start("lazy", "ends");
         let runtime = runtime(2);
         let futures = (0..FUTURES).map(|number| {

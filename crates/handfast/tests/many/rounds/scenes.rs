@@ -1,8 +1,8 @@
 //! Operations that are done over and over.
 
+use super::peer::send_right;
+use super::{Stage, ask, door, got};
 use crate::common::{self, PATIENCE};
-use crate::peer::send_right;
-use crate::{Stage, ask, door, got};
 use handfast::error::{Gone, SendError};
 use handfast::{Memory, Notice, Right, TryWait};
 use std::io::Write;

@@ -3,26 +3,15 @@
 //!
 //! `HANDFAST_ROUNDS` says how often.
 
-mod common;
-#[path = "rounds/peer.rs"]
-mod peer;
-#[path = "rounds/scenes.rs"]
+pub(crate) mod peer;
 mod scenes;
 
-use common::{Child, PATIENCE};
+use crate::common::{self, Child, PATIENCE};
+use crate::rounds_asked;
 use handfast::{Counters, Message, ReceiveRight, Right, SendRight};
 use peer::send_right;
 use scenes::SCENES;
 use std::time::Duration;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "peer" => peer::peer(arguments[0]),
-        "driver" => driver(arguments[0], arguments[1], arguments[2]),
-        _ => unreachable!(),
-    });
-}
 
 /// Links, and rights that others have, of the process behind a right.
 fn counters(right: &SendRight) -> String {
@@ -50,7 +39,7 @@ impl Stage {
     }
 }
 
-fn driver(scene: &str, first: &str, second: &str) {
+pub(crate) fn driver(scene: &str, first: &str, second: &str) {
     let name = common::name("driver");
     let stage = Stage {
         first: handfast::connect(first).unwrap(),
@@ -171,11 +160,6 @@ impl Scenery {
 /// Fewer show that a scene runs; what stays behind is told from what comes and goes after so many.
 const MANY: u64 = 1_000;
 
-fn rounds(default: u64) -> u64 {
-    let asked = std::env::var("HANDFAST_ROUNDS").ok();
-    asked.map_or(default, |count| count.parse().unwrap())
-}
-
 /// Runs a scene; what there is more of afterwards.
 fn leaks(number: usize, rounds: u64) -> Option<String> {
     let mut scenery = Scenery::new(number);
@@ -230,7 +214,7 @@ fn leaks(number: usize, rounds: u64) -> Option<String> {
 
 /// Every fourth scene, from this one on; or the one that is asked for.
 fn every_fourth(from: usize) {
-    let rounds = rounds(20);
+    let rounds = rounds_asked(20);
     let only = std::env::var("HANDFAST_SCENE").ok();
     let is_asked = |number: &usize| match &only {
         Some(only) => only == SCENES[*number].0,
