@@ -2,22 +2,11 @@
 //!
 //! `HANDFAST_SCHEDULES` says how many; `HANDFAST_SEED` which.
 
-mod common;
-
-use common::Random;
+use crate::common::{self, Random};
 use handfast::{Notice, ReceiveRight, Right, SendRight};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "keeper" => common::keeper(arguments[0]),
-        "busy keeper" => busy_keeper(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 const SCHEDULES: u32 = 300;
 const KEEPERS: usize = 3;
@@ -284,6 +273,7 @@ fn median_of(kind: &str, delays: &mut [Duration]) -> Duration {
 
 #[test]
 fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
+    let _alone = common::alone();
     let asked = std::env::var("HANDFAST_SCHEDULES").ok();
     let schedules = asked.map_or(SCHEDULES, |count| count.parse().unwrap());
     let deaths: &'static Deaths = Box::leak(Box::new(Deaths {
@@ -343,7 +333,7 @@ fn every_notice_comes_once_and_soon_in_random_schedules_with_kills() {
 
 /// A keeper whose library's control thread looks for something less and less often: the answer of a call that
 /// was given up.
-fn busy_keeper(name: &str) {
+pub(crate) fn busy_keeper(name: &str) {
     let own = format!("{name}-silent");
     let _silent = handfast::bind(&own).unwrap();
     let unanswered = handfast::connect(&own).unwrap();
@@ -356,6 +346,7 @@ fn busy_keeper(name: &str) {
 
 #[test]
 fn a_right_is_given_back_soon_though_there_is_something_to_look_at_later() {
+    let _alone = common::alone();
     let name = common::name("busy");
     let keeper = common::start("busy keeper", &[&name]);
     keeper.expect("ready");

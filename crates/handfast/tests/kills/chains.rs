@@ -3,9 +3,7 @@
 //!
 //! `HANDFAST_KILLS` says how many in each chain; `HANDFAST_SEED` which.
 
-mod common;
-
-use common::{Child, PATIENCE, Random, within_patience};
+use crate::common::{self, Child, PATIENCE, Random, within_patience};
 use handfast::error::{Gone, SendError};
 use handfast::{Counters, SendRight};
 use std::collections::BTreeMap;
@@ -13,18 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "hop" => hop(arguments[0], arguments[1]),
-        "end" => end(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// Passes every call on, and looks for its next one again when that has gone; a call it answers itself, as `lost`, when it
 /// finds none.
-fn hop(name: &str, next: &str) {
+pub(crate) fn hop(name: &str, next: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut to = None;
@@ -55,7 +44,7 @@ fn hop(name: &str, next: &str) {
 }
 
 /// Answers with what it was sent: at once, or by another thread a moment later; drops what begins with 0xff.
-fn end(name: &str) {
+pub(crate) fn end(name: &str) {
     let port = handfast::bind(name).unwrap();
     let (sender, later) = std::sync::mpsc::channel::<handfast::Request>();
     std::thread::spawn(move || {
@@ -194,8 +183,15 @@ fn has(chain: &Chain) -> Vec<(usize, usize)> {
         .collect()
 }
 
-fn kills(hops: usize, count: u64) {
+/// In a process of its own, whose descriptors and mappings are counted.
+fn kills<T: Fn()>(test: T, hops: usize) {
     let _alone = common::alone();
+    if !common::ran_in_own_process(test) {
+        kill_many(hops, asked(15));
+    }
+}
+
+fn kill_many(hops: usize, count: u64) {
     let mut chain = Chain::new("kills", hops);
     // The resources of processes that do nothing but pass on.
     let used = |chain: &Chain| {
@@ -291,25 +287,40 @@ fn asked(default: u64) -> u64 {
 
 #[test]
 fn every_call_through_one_process_that_may_be_killed_has_one_outcome() {
-    kills(1, asked(15));
+    kills(
+        every_call_through_one_process_that_may_be_killed_has_one_outcome,
+        1,
+    );
 }
 
 #[test]
 fn every_call_through_two_processes_that_may_be_killed_has_one_outcome() {
-    kills(2, asked(15));
+    kills(
+        every_call_through_two_processes_that_may_be_killed_has_one_outcome,
+        2,
+    );
 }
 
 #[test]
 fn every_call_through_three_processes_that_may_be_killed_has_one_outcome() {
-    kills(3, asked(15));
+    kills(
+        every_call_through_three_processes_that_may_be_killed_has_one_outcome,
+        3,
+    );
 }
 
 #[test]
 fn every_call_through_four_processes_that_may_be_killed_has_one_outcome() {
-    kills(4, asked(15));
+    kills(
+        every_call_through_four_processes_that_may_be_killed_has_one_outcome,
+        4,
+    );
 }
 
 #[test]
 fn every_call_through_five_processes_that_may_be_killed_has_one_outcome() {
-    kills(5, asked(15));
+    kills(
+        every_call_through_five_processes_that_may_be_killed_has_one_outcome,
+        5,
+    );
 }

@@ -1,28 +1,16 @@
 //! `kill -9` of either side at random instants (issue 2, point 6).
 
-mod common;
-
-use common::{Child, Pace, Random, content};
+use crate::common::{self, Child, Pace, Random, content};
 use handfast::error::{Gone, SendError};
 use handfast::{Options, SendRight, Strategy};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => {
-            let strategy = arguments[2].parse().unwrap();
-            let threads = arguments[1].parse().unwrap();
-            common::echo(arguments[0], threads, Options::new().strategy(strategy));
-        }
-        "passer-by" => passer_by(arguments[0], arguments[1]),
-        "mortal client" => mortal_client(arguments[0]),
-        "waker that dies" => common::waker_that_dies(arguments[0]),
-        "server that dies waking" => server_that_dies_waking(arguments[0]),
-        _ => unreachable!(),
-    });
+/// The role of a server that waits as `strategy` says.
+pub(crate) fn server(name: &str, threads: &str, strategy: &str) {
+    let options = Options::new().strategy(strategy.parse().unwrap());
+    common::echo(name, threads.parse().unwrap(), options);
 }
 
 /// How a server waits and how its clients do, in turn.
@@ -65,7 +53,7 @@ fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_ove
     while Instant::now() < end || kills < 30 {
         pace.look();
         let (server_waits, client_waits) = STRATEGIES[kills % STRATEGIES.len()];
-        let mut server = common::start("echo", &[&name, "2", server_waits]);
+        let mut server = common::start("echo by strategy", &[&name, "2", server_waits]);
         // A stale socket file of the last server lies there.
         server.expect("ready");
         let options = Options::new().strategy(client_waits);
@@ -111,7 +99,7 @@ fn every_call_ends_when_its_server_is_killed_and_a_new_server_takes_the_name_ove
 }
 
 /// Connects, then calls, posts one-way, and starts calls it never waits for, on three threads.
-fn mortal_client(name: &str) {
+pub(crate) fn mortal_client(name: &str) {
     for _ in 0..3 {
         drop(handfast::connect(name).unwrap());
     }
@@ -142,7 +130,7 @@ fn clients_killed_at_random_instants_disturb_neither_the_server_nor_other_client
     let _alone = common::alone();
     let name = common::name("survivor");
     let mut random = Random::seeded("client kills");
-    let mut server = common::start("echo", &[&name, "2", "adaptive"]);
+    let mut server = common::start("echo by strategy", &[&name, "2", "adaptive"]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     right.call(b"first").unwrap();
@@ -224,7 +212,7 @@ fn honest_caller(right: &SendRight, key: u64, stop: &AtomicBool, longest_us: &At
 const PASSING: u32 = 3;
 
 /// Connects, sends and goes, before anybody has looked.
-fn passer_by(name: &str, way: &str) {
+pub(crate) fn passer_by(name: &str, way: &str) {
     let right = handfast::connect(name).unwrap();
     for number in 0..PASSING {
         right.send(&number.to_le_bytes()).unwrap();
@@ -241,6 +229,11 @@ fn passer_by(name: &str, way: &str) {
 #[test]
 fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
     let _alone = common::alone();
+    if common::ran_in_own_process(
+        messages_of_a_sender_that_has_gone_before_the_first_look_are_received,
+    ) {
+        return;
+    }
     let name = common::name("passed-by");
     let port = handfast::bind(&name).unwrap();
     let other = handfast::bind(&format!("{name}-other")).unwrap();
@@ -272,8 +265,9 @@ fn messages_of_a_sender_that_has_gone_before_the_first_look_are_received() {
 
 #[test]
 fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_asleep() {
+    let _alone = common::alone();
     let name = common::name("half-woken-server");
-    let server = common::start("echo", &[&name, "1", "block"]);
+    let server = common::start("echo by strategy", &[&name, "1", "block"]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     right.call(b"before").unwrap();
@@ -287,7 +281,7 @@ fn a_client_killed_between_taking_an_announcement_and_waking_leaves_nobody_aslee
 }
 
 /// As the above, of a caller that sleeps.
-fn server_that_dies_waking(name: &str) {
+pub(crate) fn server_that_dies_waking(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let _request = port.receive().unwrap();
@@ -306,6 +300,7 @@ fn server_that_dies_waking(name: &str) {
 
 #[test]
 fn a_server_killed_between_taking_an_announcement_and_waking_leaves_nobody_asleep() {
+    let _alone = common::alone();
     let name = common::name("half-woken-client");
     let mut server = common::start("server that dies waking", &[&name]);
     server.expect("ready");

@@ -1,38 +1,17 @@
 //! Traps in which systems like this one have been caught, one test each: what goes wrong when processes, rights
 //! and messages meet at the wrong moment. Between real processes, most of them with real kills.
 //!
-//! The eighth, a port that moves while rights to it are given to others, is in `moves.rs`.
+//! The eighth, a port that moves while rights to it are given to others, is in the directory `moves`.
 //! Of the fourteenth, leases of nodes, one machine has the end and the successor of a process.
 
-mod common;
-mod forger;
-mod scribble;
-mod trio;
-
-use common::Random;
-use forger::Hand;
+use crate::common::{self, Random};
+use crate::forger::{self, Hand};
+use crate::trio::How::{self, Door, Linked, Vine};
+use crate::trio::{Trio, call, send};
 use handfast::error::{Gone, SendError};
 use handfast::{Identity, Notice, ReceiveRight, Right, SendRight};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trio::How::{self, Door, Linked, Vine};
-use trio::{Trio, call, send};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "middle" => common::middle(arguments[0], arguments[1]),
-        "crosser" => common::crosser(arguments[0], arguments[1]),
-        "waker that dies" => common::waker_that_dies(arguments[0]),
-        "scribbler" => scribble::scribbler(arguments[0], arguments[1].parse().unwrap()),
-        "honest" => forger::honest(arguments[0], None),
-        "saturated" => saturated(arguments[0], arguments[1]),
-        "introducer by steps" => introducer_by_steps(arguments[0], arguments[1]),
-        "in order" => in_order(arguments[0]),
-        _ => trio::play(role, arguments),
-    });
-}
 
 /// A recipient, and the right to give it something.
 fn holder(what: &str) -> (common::Child, SendRight) {
@@ -73,6 +52,7 @@ fn serve(port: &ReceiveRight, stop: &AtomicBool) {
 
 #[test]
 fn trap_01_a_right_that_is_sent_again_while_it_is_given_back_is_the_one_that_was_sent() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 1");
     let (_holder, to) = holder("trap-1-holder");
     let port = handfast::bind(&common::name("trap-1")).unwrap();
@@ -98,6 +78,7 @@ fn trap_01_a_right_that_is_sent_again_while_it_is_given_back_is_the_one_that_was
 
 #[test]
 fn trap_02_a_right_that_is_given_back_by_a_process_that_dies_ends_once() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 2");
     let (_stays, kept) = holder("trap-2-stays");
     let port = handfast::bind(&common::name("trap-2")).unwrap();
@@ -120,7 +101,7 @@ fn trap_02_a_right_that_is_given_back_by_a_process_that_dies_ends_once() {
 }
 
 /// Introduces a right, and when it is told another; the recipient need not take that at once.
-fn introducer_by_steps(exporter: &str, recipient: &str) {
+pub(crate) fn introducer_by_steps(exporter: &str, recipient: &str) {
     let door = handfast::connect(exporter).unwrap();
     let to = handfast::connect(recipient).unwrap();
     let open = |badge: &str| {
@@ -189,6 +170,7 @@ fn killed_at_a_step(how: How, stopped: &[&str], victim: &str) {
 
 #[test]
 fn trap_03_whoever_is_killed_at_whichever_step_of_an_introduction_ends_what_was_its_own() {
+    let _alone = common::alone();
     let stops: [&[&str]; 4] = [
         &[],
         &["recipient"],
@@ -206,6 +188,7 @@ fn trap_03_whoever_is_killed_at_whichever_step_of_an_introduction_ends_what_was_
 
 #[test]
 fn trap_04_a_right_by_two_introducers_is_one() {
+    let _alone = common::alone();
     let trio = Trio::new("trap-4", Linked);
     let mine = common::name("trap-4-mine");
     let port = handfast::bind(&mine).unwrap();
@@ -226,6 +209,7 @@ fn trap_04_a_right_by_two_introducers_is_one() {
 
 #[test]
 fn trap_05_a_right_that_goes_back_to_its_exporter_or_introducer_is_what_it_was() {
+    let _alone = common::alone();
     for how in [Linked, Door, Vine] {
         let trio = Trio::new("trap-5", how);
         let given = send(trio.open(3));
@@ -252,6 +236,7 @@ fn trap_05_a_right_that_goes_back_to_its_exporter_or_introducer_is_what_it_was()
 
 #[test]
 fn trap_06_two_processes_that_connect_to_each_other_at_once_have_one_link() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 6");
     for round in 0..25 {
         let names = ["a", "b"].map(|which| common::name(&format!("trap-6-{round}-{which}")));
@@ -269,6 +254,7 @@ fn trap_06_two_processes_that_connect_to_each_other_at_once_have_one_link() {
 
 #[test]
 fn trap_07_a_right_that_is_passed_on_before_it_is_direct_becomes_so_at_both() {
+    let _alone = common::alone();
     for how in [Linked, Door] {
         let trio = Trio::new("trap-7", how);
         let further = common::name(&format!("trap-7-further-{how:?}"));
@@ -302,6 +288,7 @@ fn trap_07_a_right_that_is_passed_on_before_it_is_direct_becomes_so_at_both() {
 
 #[test]
 fn trap_09_a_tail_call_to_a_server_that_dies_has_one_outcome() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 9");
     for round in 0..12 {
         let names =
@@ -375,7 +362,7 @@ fn saturate(port: &ReceiveRight, right: &SendRight, mut together: impl FnMut()) 
     }
 }
 
-fn saturated(name: &str, other: &str) {
+pub(crate) fn saturated(name: &str, other: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("bound");
     common::told();
@@ -389,6 +376,7 @@ fn saturated(name: &str, other: &str) {
 
 #[test]
 fn trap_10_replies_flow_when_both_directions_are_full() {
+    let _alone = common::alone();
     let names = ["trap-10-own", "trap-10-other"].map(common::name);
     let port = handfast::bind(&names[0]).unwrap();
     let mut other = common::start("saturated", &[&names[1], &names[0]]);
@@ -403,7 +391,7 @@ fn trap_10_replies_flow_when_both_directions_are_full() {
 }
 
 /// Receives numbers until the last one, and says whether they came in order.
-fn in_order(name: &str) {
+pub(crate) fn in_order(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     for number in 0..MOVES {
@@ -418,6 +406,7 @@ const MOVES: u32 = 4000;
 
 #[test]
 fn trap_11_messages_of_a_thread_that_moves_between_processors_stay_in_order() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 11");
     let name = common::name("trap-11");
     let receiver = common::start("in order", &[&name]);
@@ -435,6 +424,7 @@ fn trap_11_messages_of_a_thread_that_moves_between_processors_stay_in_order() {
 
 #[test]
 fn trap_12_a_peer_that_changes_every_field_all_the_time_harms_nobody_else() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 12");
     let (server, name) = forger::start_honest("trap-12");
     let right = handfast::connect(&name).unwrap();
@@ -463,6 +453,7 @@ fn trap_12_a_peer_that_changes_every_field_all_the_time_harms_nobody_else() {
 
 #[test]
 fn trap_13_a_peer_that_is_silent_is_not_dead_and_one_whose_socket_is_closed_is() {
+    let _alone = common::alone();
     // Nobody can truncate what is mapped.
     let (mut server, name) = forger::start_honest("trap-13");
     let before = common::at_rest(server.pid());
@@ -507,6 +498,7 @@ fn trap_13_a_peer_that_is_silent_is_not_dead_and_one_whose_socket_is_closed_is()
 
 #[test]
 fn trap_14_what_was_meant_for_a_process_that_ended_does_not_reach_its_successor() {
+    let _alone = common::alone();
     let mut trio = Trio::new("trap-14", Linked);
     trio.keep([trio.open(1)]);
     let mine = send(trio.open(2));
@@ -534,6 +526,7 @@ fn trap_14_what_was_meant_for_a_process_that_ended_does_not_reach_its_successor(
 
 #[test]
 fn trap_15_a_notice_is_not_told_when_a_right_has_been_made_since() {
+    let _alone = common::alone();
     let mut random = Random::seeded("trap 15");
     let (_holder, to) = holder("trap-15-holder");
     let port = handfast::bind(&common::name("trap-15")).unwrap();
@@ -559,6 +552,7 @@ fn trap_15_a_notice_is_not_told_when_a_right_has_been_made_since() {
 
 #[test]
 fn trap_16_a_wake_up_that_dies_with_its_waker_leaves_nobody_asleep() {
+    let _alone = common::alone();
     let name = common::name("trap-16");
     let server = common::start("echo", &[&name]);
     server.expect("ready");

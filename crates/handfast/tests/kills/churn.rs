@@ -3,22 +3,11 @@
 //!
 //! `HANDFAST_CAMPAIGN_SECS` says how long; `HANDFAST_SEED` fixes the choices, not what the kernel makes of them.
 
-mod common;
-
-use common::{Child, Random};
+use crate::common::{self, Child, Random};
 use handfast::{OwnRight, ReceiveRight, Request, Right, SendRight};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|_, arguments| {
-        common::say_cuts();
-        let seed = arguments[0].parse().unwrap();
-        member(&arguments[1..], seed);
-    });
-}
 
 /// Rights that a member keeps, at most.
 const KEPT_MAX: usize = 24;
@@ -135,7 +124,8 @@ impl Bag {
 }
 
 /// Serves its own name, the first, and does by two threads whatever members do.
-fn member(names: &[&str], seed: u64) {
+pub(crate) fn member(names: &[&str], seed: u64) {
+    common::say_cuts();
     let named = handfast::bind(names[0]).unwrap();
     common::say("ready");
     let bag = Arc::new(Bag {
