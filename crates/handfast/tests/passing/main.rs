@@ -5,6 +5,7 @@ mod common;
 
 mod cancelling;
 mod coroutines;
+mod forwarding;
 mod review;
 mod tasks;
 
@@ -33,6 +34,13 @@ fn a_child_process_plays_its_role() {
         "nests" => cancelling::nests(arguments[0], arguments[1]),
         "waits" => cancelling::waits(arguments[0]),
         "races" => cancelling::races(arguments[0], arguments[1].parse().unwrap()),
+        "last of a chain" => forwarding::last(arguments[0]),
+        "middle of a chain" => forwarding::middle(arguments[0], arguments[1]),
+        "middle that leaves" => forwarding::middle_that_leaves(arguments[0], arguments[1]),
+        "phoenix" => forwarding::phoenix(arguments[0]),
+        "late last" => forwarding::late_last(arguments[0]),
+        "impatient" => forwarding::impatient(arguments[0], arguments[1]),
+        "patient middle" => forwarding::patient_middle(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
 }

@@ -1,28 +1,13 @@
 //! Tail calls between real processes: reply rights that are passed on, and who answers then.
 
-mod common;
-
+use crate::common;
 use handfast::error::{Gone, Misuse, ReplyError, SendError};
 use handfast::{Counters, Right, SendRight};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "last" => last(arguments[0]),
-        "middle" => middle(arguments[0], arguments[1]),
-        "middle that leaves" => middle_that_leaves(arguments[0], arguments[1]),
-        "phoenix" => phoenix(arguments[0]),
-        "late last" => late_last(arguments[0]),
-        "impatient" => impatient(arguments[0], arguments[1]),
-        "patient middle" => patient_middle(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Answers calls with what they say and who it is; `drop` drops, `hold` holds for ever, `late` answers
 /// once the caller has given up, `asleep` once all the threads that the message names sleep.
-fn last(name: &str) {
+pub(crate) fn last(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut held = Vec::new();
@@ -57,7 +42,7 @@ fn last(name: &str) {
 }
 
 /// Passes every call on, with its bytes; `mine` it answers itself.
-fn middle(name: &str, to: &str) {
+pub(crate) fn middle(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
     common::say("ready");
@@ -76,7 +61,7 @@ fn middle(name: &str, to: &str) {
 }
 
 /// Passes a call on and drops its port.
-fn middle_that_leaves(name: &str, to: &str) {
+pub(crate) fn middle_that_leaves(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let to = handfast::connect(to).unwrap();
     common::say("ready");
@@ -114,8 +99,10 @@ impl Chain {
         let mut children = Vec::new();
         for place in (0..length).rev() {
             let child = match names.get(place + 1) {
-                Some(next) => common::start_with("middle", &[&names[place], next], change),
-                None => common::start_with("last", &[&names[place]], change),
+                Some(next) => {
+                    common::start_with("middle of a chain", &[&names[place], next], change)
+                }
+                None => common::start_with("last of a chain", &[&names[place]], change),
             };
             child.expect("ready");
             children.insert(0, child);
@@ -436,7 +423,7 @@ fn a_caller_that_sleeps_is_woken_once_however_often_its_call_is_passed_on() {
 }
 
 /// Binds its name, serves a while, drops the port with whatever waits there, and begins anew.
-fn phoenix(name: &str) {
+pub(crate) fn phoenix(name: &str) {
     let _stays = handfast::bind(&format!("{name}-stays")).unwrap();
     for round in 0u32.. {
         let port = handfast::bind(name).unwrap();
@@ -450,7 +437,7 @@ fn phoenix(name: &str) {
 }
 
 /// Passes calls on, and looks for the port anew when it is gone.
-fn patient_middle(name: &str, to: &str) {
+pub(crate) fn patient_middle(name: &str, to: &str) {
     let port = handfast::bind(name).unwrap();
     let stays = handfast::connect(&format!("{to}-stays")).unwrap();
     let mut right = handfast::connect(to).ok();
@@ -516,7 +503,7 @@ fn a_tail_call_to_a_port_that_goes_is_answered_once_and_soon() {
 }
 
 /// Holds one call, which it answers when another tells it to.
-fn late_last(name: &str) {
+pub(crate) fn late_last(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut held = None;
@@ -540,7 +527,7 @@ fn late_last(name: &str) {
 }
 
 /// Calls `middle`, which passes that on to `last`, with which it has a link.
-fn impatient(middle: &str, last: &str) {
+pub(crate) fn impatient(middle: &str, last: &str) {
     let _direct = handfast::connect(last).unwrap();
     let right = handfast::connect(middle).unwrap();
     common::warm(&right);
@@ -560,7 +547,7 @@ fn an_answer_to_a_dead_caller_keeps_nothing_of_it() {
     common::at_rest(last.pid());
     let holdings = || common::holdings(last.pid());
     let before = holdings();
-    let mut middle = common::start("middle", &[&names[1], &names[0]]);
+    let mut middle = common::start("middle of a chain", &[&names[1], &names[0]]);
     middle.expect("ready");
     let with_middle = common::at_rest(last.pid());
     let mut caller = common::start("impatient", &[&names[1], &names[0]]);
