@@ -1,51 +1,29 @@
 //! Messages between processes: every size, order, full queues, deadlines, strategies and
 //! signals.
 
-mod common;
-#[path = "messages/waiting.rs"]
-mod waiting;
+pub(crate) mod waiting;
 
-use common::{call, content};
+use crate::common::{self, call, content};
 use handfast::error::{ReceiveError, SendError};
 use handfast::{Batch, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, NotReceived, Options, Strategy};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => {
-            let strategy: Strategy = arguments[2].parse().unwrap();
-            if strategy.notifies() {
-                handfast::notify::notify(|| {}).unwrap();
-            }
-            let options = Options::new().strategy(strategy);
-            common::echo(arguments[0], arguments[1].parse().unwrap(), options);
-        }
-        "caller" => waiting::caller(arguments[0], arguments[1].parse().unwrap()),
-        "notified caller" => waiting::notified_caller(arguments[0]),
-        "collector" => collector(arguments[0]),
-        "holder" => holder(arguments[0]),
-        "long caller" => long_caller(arguments[0]),
-        "stalling collector" => stalling_collector(arguments[0]),
-        "alarmed client" => waiting::alarmed_client(arguments[0], arguments[1].parse().unwrap()),
-        "alarmed server" => {
-            waiting::alarm();
-            common::echo(
-                arguments[0],
-                2,
-                Options::new().strategy(arguments[1].parse().unwrap()),
-            );
-        }
-        _ => unreachable!(),
-    });
+/// The role of a server that waits as `strategy` says.
+pub(crate) fn server(name: &str, threads: &str, strategy: &str) {
+    let strategy: Strategy = strategy.parse().unwrap();
+    if strategy.notifies() {
+        handfast::notify::notify(|| {}).unwrap();
+    }
+    let options = Options::new().strategy(strategy);
+    common::echo(name, threads.parse().unwrap(), options);
 }
 
 #[test]
 fn messages_of_every_size_come_back_intact() {
     let _alone = common::alone();
     let name = common::name("sizes");
-    let server = common::start("echo", &[&name, "2", "adaptive"]);
+    let server = common::start("echo by strategy", &[&name, "2", "adaptive"]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     let next = AtomicUsize::new(0);
@@ -85,7 +63,7 @@ fn messages_of_every_size_come_back_intact() {
 #[test]
 fn a_reply_that_is_longer_than_its_buffer_is_called_so() {
     let name = common::name("short-buffer");
-    let mut server = common::start("echo", &[&name, "1", "block"]);
+    let mut server = common::start("echo by strategy", &[&name, "1", "block"]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     let mut buffer = [9; 10];
@@ -123,7 +101,7 @@ const NUMBERED: u32 = 3000;
 
 /// Checks that of each sender every message comes exactly once. Three threads receive on one port;
 /// a lock around "receive and note" keeps the order checkable.
-fn collector(name: &str) {
+pub(crate) fn collector(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let total = (SENDERS * NUMBERED) as usize;
@@ -170,7 +148,7 @@ fn collector(name: &str) {
 fn several_senders_and_receivers_lose_and_double_nothing_and_keep_each_thread_in_order() {
     let _alone = common::alone();
     let name = common::name("collector");
-    let server = common::start("collector", &[&name]);
+    let server = common::start("collector of numbers", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     std::thread::scope(|scope| {
@@ -192,7 +170,7 @@ fn several_senders_and_receivers_lose_and_double_nothing_and_keep_each_thread_in
 }
 
 /// Takes nothing until told how many, then checks that they are the next ones.
-fn stalling_collector(name: &str) {
+pub(crate) fn stalling_collector(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut next = 0;
@@ -296,7 +274,7 @@ fn calls_started_without_waiting_are_answered_and_given_up_ones_stay_away() {
 const HELD: usize = 48;
 
 /// Keeps calls from many lanes, then answers them all; what it has allocated more afterwards is said, in bytes.
-fn holder(name: &str) {
+pub(crate) fn holder(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let (mut held, mut before) = (Vec::new(), 0);
@@ -351,7 +329,7 @@ fn a_server_keeps_few_buffers_of_long_messages_however_many_lanes_they_came_in()
 }
 
 /// Calls by eight threads at once, as long as it is told to, again and again.
-fn long_caller(name: &str) {
+pub(crate) fn long_caller(name: &str) {
     let rights: Vec<_> = (0..8).map(|_| handfast::connect(name).unwrap()).collect();
     common::say("ready");
     while let Some(told) = common::told() {

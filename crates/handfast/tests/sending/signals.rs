@@ -1,23 +1,11 @@
 //! Signals without `SA_RESTART` that hit a thread while it sleeps: it sleeps on, to what it waits
 //! for or to its deadline.
 
-mod common;
-
-use common::Child;
+use crate::common::{self, Child};
 use handfast::{Interest, MESSAGE_BYTES_MAX, Options, Strategy, WaitSet};
 use handfast_sys::socket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "sleeper" => sleeper(arguments[0], arguments[1], arguments[2].parse().unwrap()),
-        "refused first" => refused_first(arguments[0]),
-        "without a queue" => without_a_queue(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
 
@@ -47,7 +35,7 @@ fn sleep_in<T, E: std::fmt::Debug>(wait: impl FnOnce() -> Result<T, E>) {
 }
 
 /// Waits in one way, at the longest for [`common::PATIENCE`].
-fn sleeper(way: &str, name: &str, strategy: Strategy) {
+pub(crate) fn sleeper(way: &str, name: &str, strategy: Strategy) {
     take_signals();
     if strategy.notifies() {
         handfast::notify::notify(|| {}).unwrap();
@@ -137,7 +125,7 @@ fn disturb(child: &Child, task: &str, what: &str) {
 fn is_not_disturbed(way: &str, strategy: &str, end: impl FnOnce(&mut Child, &str)) {
     let name = common::name(&format!("{}-{strategy}", way.replace(' ', "-")));
     let server = handfast::bind(&name).unwrap();
-    let mut child = common::start("sleeper", &[way, &name, strategy]);
+    let mut child = common::start("disturbed sleeper", &[way, &name, strategy]);
     let task = child.line();
     disturb(&child, &task, way);
     assert_eq!(child.said(), None, "{way} {strategy} ended early");
@@ -195,7 +183,7 @@ fn a_signal_ends_no_connection_that_waits_for_its_server() {
         let listener = socket::listen(&path, 0).unwrap();
         // The kernel takes one more than asked for.
         let first = full.then(|| socket::connect(&path, Duration::from_secs(1)).unwrap());
-        let mut child = common::start("sleeper", &["connect", &name, "block"]);
+        let mut child = common::start("disturbed sleeper", &["connect", &name, "block"]);
         let task = child.line();
         disturb(&child, &task, "connect");
         assert_eq!(child.said(), None, "{full}");
@@ -207,7 +195,7 @@ fn a_signal_ends_no_connection_that_waits_for_its_server() {
 }
 
 /// Receives three messages, asleep by *notify*, where no real-time signal can be queued.
-fn without_a_queue(name: &str) {
+pub(crate) fn without_a_queue(name: &str) {
     let none = rustix::process::Rlimit {
         current: Some(0),
         maximum: Some(0),
@@ -249,7 +237,7 @@ fn a_sleeper_is_woken_and_not_killed_when_its_signal_cannot_be_queued() {
 }
 
 /// Gives a handler while the process handles the signal otherwise, and one when it no longer does.
-fn refused_first(name: &str) {
+pub(crate) fn refused_first(name: &str) {
     static RAN: AtomicU32 = AtomicU32::new(0);
     let act = |action| {
         // SAFETY: the action is the default or a handler that is async-signal-safe and lives for ever.

@@ -91,12 +91,12 @@ fn every_strategy_by_name_serves_calls_on_both_sides() {
     let _alone = common::alone();
     for (number, server_waits) in NAMED.iter().enumerate() {
         let name = common::name(server_waits);
-        let server = common::start("echo", &[&name, "2", server_waits]);
+        let server = common::start("echo by strategy", &[&name, "2", server_waits]);
         server.expect("ready");
         // The same on the other side, and one that sleeps otherwise.
         for client_waits in [server_waits, NAMED[(number + 3) % NAMED.len()]] {
             let start = Instant::now();
-            let mut client = common::start("caller", &[&name, client_waits]);
+            let mut client = common::start("caller by strategy", &[&name, client_waits]);
             client.expect("200 calls");
             let served = BURN.contains(server_waits);
             assert_eq!(burns(&server), served, "{server_waits} with nothing to do");
@@ -163,7 +163,7 @@ extern "C" fn on_alarm(_: libc::c_int) {
 static ALARMS: AtomicU32 = AtomicU32::new(0);
 
 /// SIGALRM every 200 us, on whichever thread, interrupting whatever it does.
-pub(crate) fn alarm() {
+fn alarm() {
     let handler = on_alarm as extern "C" fn(libc::c_int);
     // SAFETY: all-zero bytes are a valid sigaction: no flags, so no SA_RESTART.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
@@ -183,6 +183,12 @@ pub(crate) fn alarm() {
     // SAFETY: `timer` is valid for reads.
     let set = unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) };
     assert_eq!(set, 0);
+}
+
+/// The role of a server that is hit by signals all the time.
+pub(crate) fn alarmed_server(name: &str, strategy: Strategy) {
+    alarm();
+    common::echo(name, 2, Options::new().strategy(strategy));
 }
 
 pub(crate) fn alarmed_client(name: &str, strategy: Strategy) {
