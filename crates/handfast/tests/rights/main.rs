@@ -7,6 +7,7 @@ mod forger;
 #[path = "../trio/mod.rs"]
 mod trio;
 
+mod again;
 mod attenuation;
 mod badges;
 mod crossing;
@@ -15,6 +16,7 @@ mod given;
 mod introductions;
 mod members;
 mod overload;
+mod own;
 mod polled;
 mod revocation;
 mod send_once;
@@ -51,6 +53,12 @@ fn a_child_process_plays_its_role() {
         "sender to objects" => members::sender(arguments[0]),
         "user of objects" => members::user(arguments[0]),
         "fickle" => introductions::fickle(arguments[0], arguments[1]),
+        "exporter of the same right" => again::exporter(arguments[0]),
+        "recipient of the same right" => again::recipient(arguments[0], arguments[1]),
+        "introducer of the same right" => again::introducer(arguments[0], arguments[1]),
+        "caller until it is dead" => own::caller(arguments[0]),
+        "comes and goes" => own::comes_and_goes(),
+        "forker" => own::forker(),
         _ => trio::play(role, arguments),
     });
 }

@@ -1,24 +1,12 @@
 //! The same right of a third process's to the same recipient again and again.
 
-mod common;
-
-use common::Random;
+use crate::common::{self, Random};
 use handfast::{Counters, Notice, Right, SendRight};
 use std::time::Duration;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "exporter" => exporter(arguments[0]),
-        "recipient" => recipient(arguments[0], arguments[1]),
-        "introducer" => introducer(arguments[0], arguments[1]),
-        _ => unreachable!(),
-    });
-}
-
 /// Gives rights with the badges it is asked for to its other port. That answers calls with their badge, or what it was
 /// `told` in one-way messages, over each of which it takes long; and says when there is no right to it any more.
-fn exporter(name: &str) {
+pub(crate) fn exporter(name: &str) {
     let door = handfast::bind(name).unwrap();
     let objects = handfast::anonymous().unwrap();
     common::say("ready");
@@ -56,7 +44,7 @@ fn exporter(name: &str) {
 
 /// Keeps the rights that come; answers each call with what the last one says, or that it has `dropped` all, or its own
 /// link with the exporter.
-fn recipient(name: &str, exporter: &str) {
+pub(crate) fn recipient(name: &str, exporter: &str) {
     let port = handfast::bind(name).unwrap();
     let mut link = Some(handfast::connect(exporter).unwrap());
     common::say("ready");
@@ -93,7 +81,7 @@ fn recipient(name: &str, exporter: &str) {
 }
 
 /// Gives the recipient the same right many times, and stays.
-fn introducer(exporter: &str, recipient: &str) {
+pub(crate) fn introducer(exporter: &str, recipient: &str) {
     let door = handfast::connect(exporter).unwrap();
     let to = handfast::connect(recipient).unwrap();
     let own = open(&door, 5);
@@ -130,9 +118,9 @@ struct Trio {
 impl Trio {
     fn new(what: &str) -> Self {
         let names = ["exporter", "recipient"].map(|role| common::name(&format!("{what}-{role}")));
-        let exporter = common::start("exporter", &[&names[0]]);
+        let exporter = common::start("exporter of the same right", &[&names[0]]);
         exporter.expect("ready");
-        let recipient = common::start("recipient", &[&names[1], &names[0]]);
+        let recipient = common::start("recipient of the same right", &[&names[1], &names[0]]);
         recipient.expect("ready");
         let [door, to] = [&names[0], &names[1]].map(|name| handfast::connect(name).unwrap());
         Self {
@@ -235,7 +223,10 @@ fn whoever_dies_leaves_no_right_behind() {
     for who in ["introducer", "recipient", "exporter"] {
         let mut trio = Trio::new(who);
         let held = common::holdings(trio.recipient.pid()).1;
-        let mut introducer = common::start("introducer", &[&trio.names[0], &trio.names[1]]);
+        let mut introducer = common::start(
+            "introducer of the same right",
+            &[&trio.names[0], &trio.names[1]],
+        );
         introducer.expect("introduced");
         match who {
             "introducer" => {

@@ -1,23 +1,10 @@
 //! A process that sends to its own ports through its own rights.
 
-mod common;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
 use handfast::error::{ConnectError, Gone, SendError};
 use handfast::{Identity, Notice, OwnRight, ReceiveRight, Right, SendRight};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "keeper" => common::keeper(arguments[0]),
-        "caller" => caller(arguments[0]),
-        "comes and goes" => comes_and_goes(),
-        "forker" => forker(),
-        _ => unreachable!(),
-    });
-}
 
 /// Answers each call with badge, permissions and its bytes, and keeps quiet of messages; until `stop`.
 fn serve(port: &ReceiveRight) {
@@ -303,6 +290,9 @@ fn revocation_during_calls_ends_those_of_its_badge_and_no_others() {
 
 #[test]
 fn twenty_ports_called_by_twenty_threads_have_lanes() {
+    if common::ran_in_own_process(twenty_ports_called_by_twenty_threads_have_lanes) {
+        return;
+    }
     let ports: Vec<_> = (0..20).map(|_| handfast::anonymous().unwrap()).collect();
     std::thread::scope(|scope| {
         for port in &ports {
@@ -321,7 +311,7 @@ fn twenty_ports_called_by_twenty_threads_have_lanes() {
 }
 
 /// Calls by the right it is given until that is dead.
-fn caller(name: &str) {
+pub(crate) fn caller(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut request = port.receive().unwrap();
@@ -347,7 +337,7 @@ fn own_calls_go_on_when_a_peer_that_calls_the_same_port_is_killed() {
             }
             for round in 0..8 {
                 let name = common::name(&format!("own-caller{round}"));
-                let mut peer = common::start("caller", &[&name]);
+                let mut peer = common::start("caller until it is dead", &[&name]);
                 peer.expect("ready");
                 let to = handfast::connect(&name).unwrap();
                 // Each kind of right.
@@ -396,7 +386,7 @@ fn calls_by_it_are_passed_on() {
     });
 }
 
-fn comes_and_goes() {
+pub(crate) fn comes_and_goes() {
     let port: &'static ReceiveRight = Box::leak(Box::new(handfast::anonymous().unwrap()));
     std::thread::spawn(|| serve(port));
     let visit = || assert_eq!(call(&port.mint(1).connect().unwrap(), "x"), "1 65535 x");
@@ -433,7 +423,7 @@ fn coming_and_going_leaves_no_descriptor_and_no_mapping() {
     child.finish();
 }
 
-fn forker() {
+pub(crate) fn forker() {
     let port: &'static ReceiveRight = Box::leak(Box::new(handfast::anonymous().unwrap()));
     std::thread::spawn(|| serve(port));
     let minted = port.mint(1);
