@@ -10,6 +10,7 @@ mod members;
 mod once;
 mod revoked;
 mod round_once;
+mod to_and_fro;
 mod under_kills;
 mod unread;
 mod waiting_task;

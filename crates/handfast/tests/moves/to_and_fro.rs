@@ -1,26 +1,7 @@
-//! A port that goes back and forth all the time leaves nothing behind. A binary of its own: the test counts the resources
-//! of its process.
+//! A port that goes back and forth all the time leaves nothing behind.
 
-mod common;
-#[allow(dead_code, reason = "`moves` uses the rest")]
-#[path = "moves/homes.rs"]
-mod homes;
-
-use common::{at_rest, holdings, within_patience};
-use homes::{Homes, call};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|_, arguments| homes::home(arguments[0]));
-}
-
-/// Memory of a process that is its own, in KiB.
-fn own_kib(pid: u32) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1));
-    kib.unwrap().parse().unwrap()
-}
+use crate::common::{self, at_rest, holdings, own_kib, within_patience};
+use crate::homes::{Homes, call};
 
 /// The resources of both homes and this process: own memory, descriptors, mappings.
 fn all(homes: &Homes) -> Vec<(usize, (usize, usize))> {
@@ -36,6 +17,9 @@ const TURNS: usize = 250;
 
 #[test]
 fn a_port_that_goes_back_and_forth_leaves_nothing_behind() {
+    if common::ran_in_own_process(a_port_that_goes_back_and_forth_leaves_nothing_behind) {
+        return;
+    }
     let homes = Homes::new("forth", 2);
     let mut rounds = Vec::new();
     for _ in 0..4 {
