@@ -1,11 +1,9 @@
 //! The costs that a peer may cause: rights, and wake-ups for nothing.
 
-mod common;
-mod forger;
-
-use common::PATIENCE;
-use forger::Hand;
-use forger::introductions::{claim, provide};
+use crate::common::{self, PATIENCE};
+use crate::forger;
+use crate::forger::Hand;
+use crate::forger::introductions::{claim, provide};
 use handfast::error::{Gone, RightError, SendError};
 use handfast::{Counters, Options, Quotas, Right, SendRight, Strategy};
 use handfast_layout::control::ControlMessage;
@@ -18,17 +16,8 @@ const FEW: u32 = 5;
 const PROVISIONS: u32 = 10;
 const MESSAGES_PER_S: u32 = 2000;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => server(arguments[0], arguments.get(1).copied()),
-        "greedy" => greedy(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 /// A server with quotas, or with less for all but one process: answers calls with what it was sent, and gives new rights.
-fn server(name: &str, but: Option<&str>) {
+pub(crate) fn server(name: &str, but: Option<&str>) {
     let quotas = Quotas::new()
         .rights(RIGHTS)
         .provisions(PROVISIONS)
@@ -62,7 +51,7 @@ fn server(name: &str, but: Option<&str>) {
 }
 
 /// Takes as many rights as it can get, and says how many those are.
-fn greedy(name: &str) {
+pub(crate) fn greedy(name: &str) {
     let root = handfast::connect(name).unwrap();
     let mut kept = Vec::new();
     while let Ok(right) = mint(&root) {
@@ -74,7 +63,7 @@ fn greedy(name: &str) {
 
 fn start(what: &str) -> (common::Child, String) {
     let name = common::name(what);
-    let child = common::start("server", &[&name]);
+    let child = common::start("server with quotas", &[&name]);
     child.expect("ready");
     (child, name)
 }
@@ -207,7 +196,7 @@ fn who_wakes_a_receiver_all_the_time_costs_it_little() {
 fn each_peer_has_its_own_quota_and_how_much_it_has_of_that_is_in_the_counters() {
     let name = common::name("peer-quota");
     let but = std::process::id();
-    let mut child = common::start("server", &[&name, &but.to_string()]);
+    let mut child = common::start("server with quotas", &[&name, &but.to_string()]);
     child.expect("ready");
     let root = handfast::connect(&name).unwrap();
     let mut greedy = common::start("greedy", &[&name]);

@@ -1,9 +1,7 @@
 //! The events that the counters of a port count, whichever way its calls are answered.
 
-mod common;
-mod forger;
-
-use forger::{Hand, expect_cut, serves, start_honest};
+use crate::common;
+use crate::forger::{Hand, expect_cut, serves, start_honest};
 use handfast::domain::{CallContext, Domain, LoadError, Table};
 use handfast::error::Rule;
 use handfast::{Counters, Options, ReceiveRight, Request, SendRight, Strategy};
@@ -11,14 +9,6 @@ use handfast_layout::link::{Kind, REPLIES};
 use rustix::thread::Pid;
 use std::sync::Barrier;
 use std::time::Duration;
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "honest" => forger::honest(arguments[0], None),
-        _ => unreachable!(),
-    });
-}
 
 const CALLS: u64 = 20;
 

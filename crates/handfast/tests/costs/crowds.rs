@@ -1,10 +1,7 @@
 //! Crowds: more users than a server has words to sleep in, and more sleepers at a word than a process wakes in passing.
 
-mod common;
-mod forger;
-
-use common::Child;
-use forger::Hand;
+use crate::common::{self, Child};
+use crate::forger::{self, Hand};
 use handfast::Options;
 use handfast_channel::arm::WOKEN_FOR_ROOM;
 use handfast_channel::reply::Slot;
@@ -23,33 +20,15 @@ use std::time::{Duration, Instant};
 const SERVER: u32 = 3000;
 const FIRST: u32 = 4000;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "server" => {
-            become_user(arguments[0].parse().unwrap());
-            common::echo(arguments[1], 1, Options::new());
-        }
-        "user" => {
-            become_user(arguments[0].parse().unwrap());
-            user(arguments[1]);
-        }
-        "honest" => forger::honest(arguments[0], None),
-        "slow" => slow(arguments[0]),
-        _ => unreachable!("{role}"),
-    });
-}
-
-fn become_user(user: u32) {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    if rustix::process::geteuid().is_root() {
-        // SAFETY: it only changes the user of this process, which is a role's own.
-        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
-    }
+/// The role of a server of `user`.
+pub(crate) fn server(user: &str, name: &str) {
+    common::become_user(user.parse().unwrap());
+    common::echo(name, 1, Options::new());
 }
 
 /// Stays; and says, when it is asked, how long the shortest of some calls took that each find the server asleep.
-fn user(name: &str) {
+pub(crate) fn user(user: &str, name: &str) {
+    common::become_user(user.parse().unwrap());
     let right = handfast::connect_timeout(name, common::PATIENCE).unwrap();
     let call = || {
         let start = Instant::now();
@@ -89,7 +68,7 @@ fn users_who_stay_keep_nobody_out() {
     }
     let name = common::name("stay");
     open_directory();
-    let mut server = common::start("server", &[&SERVER.to_string(), &name]);
+    let mut server = common::start("server of a user", &[&SERVER.to_string(), &name]);
     server.expect("ready");
     let before = common::at_rest(server.pid());
     let mut users: Vec<_> = (0..USERS).map(|number| of_user(number, &name)).collect();
@@ -215,7 +194,7 @@ fn of_a_crowd_at_published_bells_nobody_is_woken_by_their_owner() {
     }
     let name = common::name("bells");
     open_directory();
-    let mut server = common::start("server", &[&SERVER.to_string(), &name]);
+    let mut server = common::start("server of a user", &[&SERVER.to_string(), &name]);
     server.expect("ready");
     let mut hand = Hand::new(&name, 1);
     hand.settle();
@@ -269,7 +248,7 @@ fn who_sleeps_behind_a_crowd_hears_that_its_port_is_gone() {
 }
 
 /// Takes its time for messages, and says how many have come.
-fn slow(name: &str) {
+pub(crate) fn slow(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     for count in 1.. {

@@ -1,10 +1,8 @@
 //! Memory of others that a process reads is not charged to it: a server in a small memory control group lives through all memory
 //! that can be sent to it.
 
-mod common;
-mod forger;
-
-use forger::Hand;
+use crate::common;
+use crate::forger::Hand;
 use handfast::error::Rule;
 use handfast::{Loan, Right};
 use handfast_layout::control::ControlMessage;
@@ -16,23 +14,6 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use std::path::PathBuf;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "reader" => reader(arguments[0], arguments[1]),
-        "echo" => {
-            std::fs::write(arguments[1], std::process::id().to_string()).unwrap();
-            become_user(SERVER);
-            common::echo(arguments[0], 1, handfast::Options::new());
-        }
-        "caller" => {
-            become_user(CALLER);
-            call_at_length(arguments[0]);
-        }
-        _ => unreachable!(),
-    });
-}
-
 const SERVER: u32 = 3000;
 const CALLER: u32 = 3002;
 /// Calls at once, for answers of so many bytes.
@@ -40,14 +21,9 @@ const THREADS: u8 = 12;
 const CALLS: usize = 16;
 const LONG_BYTES: usize = 65_536;
 
-fn become_user(user: u32) {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    // SAFETY: it only changes the user of this process, which is a role's own.
-    assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
-}
-
 /// Many calls at once whose answers are long, and right.
-fn call_at_length(name: &str) {
+pub(crate) fn call_at_length(name: &str) {
+    common::become_user(CALLER);
     let right = handfast::connect(name).unwrap();
     // A server of another user that has used its own memory for the first time.
     right.call(&[1; LONG_BYTES]).unwrap();
@@ -78,6 +54,13 @@ const LIMIT_BYTES: u64 = 64 << 20;
 /// Of what is sent: much more than the server may have.
 const LEN_BYTES: u64 = 192 << 20;
 const PAGE: u64 = 4096;
+
+/// The role of a server in a group from its beginning: answers every call with what it was sent.
+pub(crate) fn server(name: &str, procs: &str) {
+    std::fs::write(procs, std::process::id().to_string()).unwrap();
+    common::become_user(SERVER);
+    common::echo(name, 1, handfast::Options::new());
+}
 
 /// A memory control group of this test's.
 struct Group(PathBuf);
@@ -119,7 +102,7 @@ impl Drop for Group {
 }
 
 /// In a group from its beginning: takes what comes, and reads all of it when it is told to.
-fn reader(name: &str, procs: &str) {
+pub(crate) fn reader(name: &str, procs: &str) {
     std::fs::write(procs, std::process::id().to_string()).unwrap();
     let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(cuts).unwrap();
@@ -296,9 +279,9 @@ fn a_caller_of_another_user_pays_for_the_answers_that_it_gets() {
     std::fs::set_permissions(common::directory(), open).unwrap();
     let name = common::name("paid");
     let procs = group.procs();
-    let mut server = common::start("echo", &[&name, procs.to_str().unwrap()]);
+    let mut server = common::start("charged server", &[&name, procs.to_str().unwrap()]);
     server.expect("ready");
-    let mut caller = common::start("caller", &[&name]);
+    let mut caller = common::start("caller of another user", &[&name]);
     caller.expect("connected");
     let before = group.charged_bytes();
     caller.tell("call");

@@ -1,9 +1,7 @@
 //! The behaviour of a receiver that finds a message at every look.
 
-mod common;
-mod forger;
-
-use forger::Hand;
+use crate::common;
+use crate::forger::Hand;
 use handfast::Counters;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -22,6 +20,9 @@ fn links() -> usize {
 #[test]
 fn links_of_the_dead_go_while_there_is_a_message_at_every_look() {
     let _alone = common::alone();
+    if common::ran_in_own_process(links_of_the_dead_go_while_there_is_a_message_at_every_look) {
+        return;
+    }
     // Of the other test.
     assert!(common::within_patience(|| links() == 0));
     let name = common::name("busy");
@@ -58,6 +59,9 @@ fn links_of_the_dead_go_while_there_is_a_message_at_every_look() {
 #[test]
 fn they_go_from_a_worker_of_one_cpu_too() {
     let _alone = common::alone();
+    if common::ran_in_own_process(they_go_from_a_worker_of_one_cpu_too) {
+        return;
+    }
     // Of the other test.
     assert!(common::within_patience(|| links() == 0));
     let name = common::name("busy-cpu");
