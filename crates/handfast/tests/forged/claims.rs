@@ -136,13 +136,13 @@ pub(crate) fn caller(name: &str, many: &str) {
 fn a_flood_of_claims_ends_at_the_limit_with_the_link() {
     let _alone = common::alone();
     let (mut server, name) = start_honest("flood-claims");
-    let before = forger::own_kib(server.pid());
+    let before = common::own_kib(server.pid());
     let mut forger = Hand::new(&name, 10);
     for word in 1..=1 << 20 {
         forger.tell(claim(word, word.into(), &forger));
     }
     forger.settle();
-    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    let grown = common::own_kib(server.pid()).saturating_sub(before);
     println!("a million claims of nothing: {grown} KiB");
     assert!(grown < 300_000, "{grown} KiB");
     assert_eq!(server.said(), None);

@@ -1,11 +1,11 @@
 //! Peers that forge introductions: provisions and claims of what they do not have, in others' names,
 //! in floods; and parts that tell of rights nobody provided.
 
+use crate::common;
 use crate::forger::introductions::{OWN, claim, claims, introduces, provide, third};
 use crate::forger::{
     Forgery, Hand, OWN_SLOT, expect_cut, refused_by_name, serves, start_honest, units,
 };
-use crate::{common, forger};
 use handfast::error::Rule;
 use handfast_layout::control::{ControlMessage as M, Released};
 use handfast_layout::hello::{Process, process};
@@ -346,7 +346,7 @@ fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
     let _alone = common::alone();
     let (mut server, name) = start_honest("flood-provisions");
     let nobody = [99; 20];
-    let before = forger::own_kib(server.pid());
+    let before = common::own_kib(server.pid());
     let mut floods = Vec::new();
     for number in 10..13 {
         let mut forger = Hand::new(&name, number);
@@ -360,7 +360,7 @@ fn floods_of_provisions_and_voids_leave_room_for_others_and_end() {
         introduces(&name, (1, 2), number.into());
         serves(&name);
     }
-    let grown = forger::own_kib(server.pid()).saturating_sub(before);
+    let grown = common::own_kib(server.pid()).saturating_sub(before);
     println!("three floods of provisions: {grown} KiB");
     assert!(grown < 40_000, "{grown} KiB");
     drop(floods);

@@ -1,8 +1,8 @@
 //! Peers that forge the messages about return paths, and that ask for paths without end.
 
 use super::passing::Chain;
+use crate::common;
 use crate::forger::{Hand, INDEX, OWN_SLOT, expect_cut};
-use crate::{common, forger};
 use handfast::error::Rule;
 use handfast_layout::control::{ControlKind, ControlMessage as M};
 use handfast_layout::hello::Process;
@@ -293,7 +293,7 @@ fn the_paths_of_a_forwarder_that_is_cut_end_though_a_right_of_it_is_kept() {
 fn who_asks_and_does_not_read_is_cut() {
     let _alone = common::alone();
     let mut chain = Chain::new("unread");
-    let before = forger::own_kib(chain.last.pid());
+    let before = common::own_kib(chain.last.pid());
     for (number, flood) in [(1, want(7, [7; 20], 7, 7)), (2, ready(1, 1))] {
         let hand = Hand::new(&chain.name, number);
         let start = Instant::now();
@@ -306,7 +306,7 @@ fn who_asks_and_does_not_read_is_cut() {
         expect_cut(&chain.last, Rule::Path, "unread");
         chain.serves();
     }
-    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    let grown = common::own_kib(chain.last.pid()).saturating_sub(before);
     assert!(grown < 8_000, "{grown} KiB");
     chain.finish();
 }
@@ -354,7 +354,7 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
     let _alone = common::alone();
     let mut chain = Chain::new("unread-wants");
     let deaf = Hand::new(&chain.name, 1);
-    let before = forger::own_kib(chain.last.pid());
+    let before = common::own_kib(chain.last.pid());
     let mut refused = 0;
     for number in 2..4 {
         let hand = Hand::new(&chain.name, number);
@@ -368,7 +368,7 @@ fn who_does_not_read_what_others_make_it_asked_costs_no_more_than_a_limit() {
         }
         chain.serves();
     }
-    let grown = forger::own_kib(chain.last.pid()).saturating_sub(before);
+    let grown = common::own_kib(chain.last.pid()).saturating_sub(before);
     println!("{refused} refused, {grown} KiB");
     assert!(refused > 120_000, "{refused}");
     assert!(grown < 8_000, "{grown} KiB");

@@ -1,7 +1,7 @@
 //! Peers that make a process say something, again and again, to one that does not read it.
 
-use crate::common;
-use crate::forger::{Hand, expect_cut, own_kib, serves, start_honest, units};
+use crate::common::{self, own_kib};
+use crate::forger::{Hand, expect_cut, serves, start_honest, units};
 use handfast::error::Rule;
 use handfast_layout::control::{ControlKind, ControlMessage};
 use handfast_layout::link::Kind;

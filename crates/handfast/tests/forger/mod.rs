@@ -132,17 +132,6 @@ pub(crate) fn serves(name: &str) {
     assert_eq!(&*answer, b"honest");
 }
 
-/// Memory of a process that is its own, in KiB.
-pub(crate) fn own_kib(pid: u32) -> usize {
-    status(pid, "RssAnon:").parse().unwrap()
-}
-
-fn status(pid: u32, of: &str) -> String {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with(of)).unwrap();
-    line.split_whitespace().nth(1).unwrap().to_owned()
-}
-
 /// Processor time that a process has used.
 pub(crate) fn used(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

@@ -1,8 +1,9 @@
 //! Attackers whose descriptors take a minute to close. Each is a process that starts no other: a child that is forked has copies
 //! of them, of which its `exec` may close the last.
 
-use super::forger::Hand;
-use super::{StoreClient, common};
+use super::StoreClient;
+use crate::common;
+use crate::forger::Hand;
 use handfast::Right;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::Hello;

@@ -1,6 +1,7 @@
 //! The descriptors of links that have ended, where the application keeps a right of each.
 
-use super::{ATTACKER, Stage, common};
+use super::{ATTACKER, Stage};
+use crate::common;
 use handfast::Right;
 
 const GIVERS: usize = 20;

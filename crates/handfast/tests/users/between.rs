@@ -1,7 +1,6 @@
 //! Processes of three users: what is passed on between them arrives as within one.
 
-mod common;
-
+use crate::common;
 use handfast::Right;
 use handfast::error::SendError;
 use handfast::service::{CallError, Refusal, Unencodable};
@@ -13,22 +12,17 @@ const CALLER: u32 = 3002;
 const LENGTHS: [usize; 4] = [41, 65_536, 7, 5000];
 const ROUNDS: usize = 100;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| {
-        rustix::process::umask(rustix::fs::Mode::empty());
-        let user = arguments[0].parse().unwrap();
-        // SAFETY: it only changes the user of this process, which is a role's own.
-        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
-        match role {
-            "replier" => common::echo(arguments[1], 1, handfast::Options::new()),
-            "forwarder" => forwarder(arguments[1], arguments[2]),
-            "caller" => caller(arguments[1]),
-            "server" => server(arguments[1]),
-            "client" => client(arguments[1]),
-            _ => unreachable!("{role}"),
-        }
-    });
+/// The roles, each of a process of the user that is its first argument.
+pub(crate) fn play(role: &str, arguments: &[&str]) {
+    common::become_user(arguments[0].parse().unwrap());
+    match role {
+        "replier" => common::echo(arguments[1], 1, handfast::Options::new()),
+        "forwarder" => forwarder(arguments[1], arguments[2]),
+        "caller" => caller(arguments[1]),
+        "server of lengths" => server(arguments[1]),
+        "client of lengths" => client(arguments[1]),
+        _ => unreachable!("{role}"),
+    }
 }
 
 /// Passes calls on, and gives its right away to who asks for that.
@@ -177,9 +171,9 @@ fn typed_values_that_are_too_long_between_users_are_refused() {
         return;
     }
     let name = common::name("lengths");
-    let mut server = common::start("server", &[&REPLIER.to_string(), &name]);
+    let mut server = common::start("server of lengths", &[&REPLIER.to_string(), &name]);
     server.expect("ready");
-    let mut client = common::start("client", &[&CALLER.to_string(), &name]);
+    let mut client = common::start("client of lengths", &[&CALLER.to_string(), &name]);
     client.expect("refused");
     client.finish();
     server.kill();

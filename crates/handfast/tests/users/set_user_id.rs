@@ -1,24 +1,18 @@
 //! Set-user-id programs: whoever starts one has fewer rights, and writes its environment.
 
-mod common;
-
+use crate::common;
 use handfast::domain::{CallContext, Domain, DomainOptions, Heap, Isolation, Table};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, _| match role {
-        "homeless" => {
-            let is_privileged = rustix::process::getuid() != rustix::process::geteuid();
-            let directory = handfast::rendezvous::directory();
-            common::say(&format!("{is_privileged} {}", directory.display()));
-            common::say(&format!("{:?}", Isolation::here().1));
-        }
-        _ => unreachable!(),
-    });
+/// Says what this program has of its environment.
+pub(crate) fn homeless() {
+    let is_privileged = rustix::process::getuid() != rustix::process::geteuid();
+    let directory = handfast::rendezvous::directory();
+    common::say(&format!("{is_privileged} {}", directory.display()));
+    common::say(&format!("{:?}", Isolation::here().1));
 }
 
 const OTHER: u32 = 3001;

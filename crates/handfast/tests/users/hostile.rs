@@ -1,15 +1,11 @@
 //! Users against one another: a server of one user, an attacker of a second, and a third whose calls and connections go on.
 //! The numbers of findings are those of the security review that each test is from.
 
-mod common;
-#[path = "hostile_users/ended.rs"]
 mod ended;
-mod forger;
-#[path = "hostile_users/lingering.rs"]
 mod lingering;
 
-use common::{Child, TOLD};
-use forger::{Hand, own_kib};
+use crate::common::{self, Child, TOLD, own_kib};
+use crate::forger::{self, Hand};
 use handfast::{Options, Right};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
@@ -24,63 +20,53 @@ const SERVER: u32 = 3000;
 const ATTACKER: u32 = 3001;
 const VICTIM: u32 = 3002;
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| {
-        let user = arguments[0].parse().unwrap();
-        become_user(user);
-        match role {
-            "server" => server(arguments[1], arguments[2].parse().unwrap()),
-            "stranger" => {
-                common::answers(arguments[1]);
-                common::say("answered");
-            }
-            "victim" => victim(arguments[1]),
-            "visitor" => visitor(arguments[1]),
-            "curious" => {
-                let right = handfast::connect(arguments[1]).unwrap();
-                let counters = right.counters().map(|counters| counters.ports.len());
-                common::say(&format!("{counters:?}"));
-                // The link goes on.
-                common::say(&format!(
-                    "{:?}",
-                    right.call(b"well").map(|reply| reply.len())
-                ));
-            }
-            "named" => named(arguments[1], arguments[2]),
-            "service" => {
-                let port = handfast::bind(arguments[1]).unwrap();
-                common::say("ready");
-                StoreServer::serve(&port, &Counts).unwrap();
-            }
-            "client" => {
-                let client = StoreClient::new(handfast::connect(arguments[1]).unwrap());
-                common::say("ready");
-                while common::told().is_some() {
-                    common::say(&format!("{:?}", client.count()));
-                }
-            }
-            "keeper" => ended::keeper(arguments[1]),
-            "giver" => ended::giver(arguments[1]),
-            "lingers" => lingering::everywhere(arguments[1]),
-            "leaves" => lingering::in_requests(arguments[1]),
-            "drops" => lingering::in_requests_of_a_service(arguments[1]),
-            "connector" => {
-                let _socket = common::knock(arguments[1]);
-                common::say("here");
-                while common::told().is_some() {}
-            }
-            _ => unreachable!("{role}"),
+/// The roles, each of a process of the user that is its first argument.
+pub(crate) fn play(role: &str, arguments: &[&str]) {
+    common::become_user(arguments[0].parse().unwrap());
+    match role {
+        "server" => server(arguments[1], arguments[2].parse().unwrap()),
+        "stranger" => {
+            common::answers(arguments[1]);
+            common::say("answered");
         }
-    });
+        "victim" => victim(arguments[1]),
+        "visitor" => visitor(arguments[1]),
+        "curious" => curious(arguments[1]),
+        "named" => named(arguments[1], arguments[2]),
+        "service" => {
+            let port = handfast::bind(arguments[1]).unwrap();
+            common::say("ready");
+            StoreServer::serve(&port, &Counts).unwrap();
+        }
+        "client" => {
+            let client = StoreClient::new(handfast::connect(arguments[1]).unwrap());
+            common::say("ready");
+            while common::told().is_some() {
+                common::say(&format!("{:?}", client.count()));
+            }
+        }
+        "keeper" => ended::keeper(arguments[1]),
+        "giver" => ended::giver(arguments[1]),
+        "lingers" => lingering::everywhere(arguments[1]),
+        "leaves" => lingering::in_requests(arguments[1]),
+        "drops" => lingering::in_requests_of_a_service(arguments[1]),
+        "connector" => {
+            let _socket = common::knock(arguments[1]);
+            common::say("here");
+            while common::told().is_some() {}
+        }
+        _ => unreachable!("{role}"),
+    }
 }
 
-fn become_user(user: u32) {
-    rustix::process::umask(rustix::fs::Mode::empty());
-    if rustix::process::geteuid().is_root() {
-        // SAFETY: it only changes the user of this process, which is a role's own.
-        assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
-    }
+/// Asks for the counters, and says how many ports they have.
+fn curious(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    let counters = right.counters().map(|counters| counters.ports.len());
+    common::say(&format!("{counters:?}"));
+    // The link goes on.
+    let answer = right.call(b"well").map(|reply| reply.len());
+    common::say(&format!("{answer:?}"));
 }
 
 /// Answers every call with what it was sent, and takes nothing else out of a message. `descriptors`: as many as it may have.
