@@ -4,12 +4,16 @@
 mod common;
 #[path = "../forger/mod.rs"]
 mod forger;
+#[path = "../scribble/mod.rs"]
+mod scribble;
 #[path = "../served/mod.rs"]
 mod served;
 
+mod abused;
 mod claims;
 mod descriptors;
 mod doors;
+mod hostile;
 mod introductions;
 mod lanes;
 mod late_claims;
@@ -48,6 +52,11 @@ fn a_child_process_plays_its_role() {
         "clearer" => percpu::clearer(arguments[0]),
         "keeper" => receive_rights::keeper(arguments[0]),
         "closer" => silence::closer(arguments[0]),
+        "echo that says its cuts" => hostile::server(arguments[0]),
+        "scribbler" => scribble::scribbler(arguments[0], arguments[1].parse().unwrap()),
+        "scribbling server" => {
+            hostile::scribbling_server(arguments[0], arguments[1].parse().unwrap())
+        }
         _ => unreachable!(),
     });
 }

@@ -1,8 +1,7 @@
 //! Faults that `handfast abuse` and the fuzzers have found.
 
-mod common;
-mod forger;
-
+use crate::common;
+use crate::forger;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::part::Part;
 
@@ -10,6 +9,11 @@ use handfast_layout::part::Part;
 /// either, while the control thread sees to it that none is.
 #[test]
 fn a_port_that_comes_to_one_that_is_gone_is_refused_and_the_control_thread_goes_on() {
+    if common::ran_in_own_process(
+        a_port_that_comes_to_one_that_is_gone_is_refused_and_the_control_thread_goes_on,
+    ) {
+        return;
+    }
     let _directory = common::directory();
     let name = common::name("arrives-late");
     let port = handfast::bind(&name).unwrap();

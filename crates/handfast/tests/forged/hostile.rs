@@ -1,9 +1,7 @@
 //! Peers that write whatever they can reach.
 
-mod common;
-mod scribble;
-
-use common::{Pace, Random, content};
+use crate::common::{self, Pace, Random, content};
+use crate::scribble;
 use handfast::SendRight;
 use handfast::error::{Rule, SendError};
 use handfast_layout::control::ControlKind;
@@ -14,17 +12,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "echo" => {
-            common::say_cuts();
-            common::echo(arguments[0], 2, handfast::Options::new());
-        }
-        "scribbler" => scribble::scribbler(arguments[0], arguments[1].parse().unwrap()),
-        "scribbling server" => scribbling_server(arguments[0], arguments[1].parse().unwrap()),
-        _ => unreachable!(),
-    });
+/// The role of a server that says for which rule it cuts a link.
+pub(crate) fn server(name: &str) {
+    common::say_cuts();
+    common::echo(name, 2, handfast::Options::new());
 }
 
 const RULES: [Rule; 14] = [
@@ -78,7 +69,7 @@ impl Siege<'_> {
 fn besiege(what: &str, attack: impl FnOnce(&str, &mut Siege<'_>)) -> usize {
     let _alone = common::alone();
     let name = common::name(what);
-    let mut server = common::start("echo", &[&name]);
+    let mut server = common::start("echo that says its cuts", &[&name]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();
     let stop = AtomicBool::new(false);
@@ -151,7 +142,7 @@ fn a_client_that_scribbles_over_all_it_maps_disturbs_neither_the_server_nor_othe
     assert!(cuts > 0, "none of {scribblers} scribblers was cut off");
 }
 
-fn scribbling_server(name: &str, seed: u64) {
+pub(crate) fn scribbling_server(name: &str, seed: u64) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let first = port.receive().unwrap();
