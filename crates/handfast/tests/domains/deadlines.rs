@@ -1,9 +1,6 @@
 //! Deadlines of calls to ports that domains serve.
-#![cfg(target_arch = "x86_64")]
 
-mod common;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
 use handfast::domain::{CallContext, Domain, DomainOptions, LoadError, Port, Table, take_rights};
 use handfast::error::{DomainError, SendError};
 use handfast::{OwnRight, ReceiveRight, SendRight};
@@ -12,21 +9,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "silent" => silent(arguments[0]),
-        "domain" => domain_server(arguments[0]),
-        _ => unreachable!(),
-    });
-}
-
 const SHORT: Duration = Duration::from_millis(5);
 const LONG: Duration = Duration::from_secs(60);
 const ENDED: SendError = SendError::Domain(DomainError::Deadline);
 
 /// Answers what it is called with, but for `keep`.
-fn silent(name: &str) {
+pub(crate) fn silent(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut kept = Vec::new();
@@ -40,7 +28,7 @@ fn silent(name: &str) {
     }
 }
 
-fn domain_server(name: &str) {
+pub(crate) fn domain_server(name: &str) {
     let domain = load().unwrap();
     let receive = handfast::bind(name).unwrap();
     let _port = Port::with_limit(receive, &domain, 0, 1, 4 * SHORT).unwrap();
@@ -137,11 +125,12 @@ fn with_process(port: &Port, badge: u64, process: SendRight) -> SendRight {
 
 #[test]
 fn the_error_is_the_same_by_a_right_of_this_process_and_by_a_link() {
+    let _alone = common::alone();
     let Some(domain) = load() else { return };
     let port = Port::new(anonymous(), &domain, 0).unwrap();
     let here = port.connect().unwrap();
     let name = common::name("deadline-link");
-    let mut server = common::start("domain", &[&name]);
+    let mut server = common::start("domain with a limit", &[&name]);
     server.expect("ready");
     let there = handfast::connect(&name).unwrap();
     let limited_domain = load().unwrap();
@@ -178,6 +167,7 @@ fn the_error_is_the_same_by_a_right_of_this_process_and_by_a_link() {
 
 #[test]
 fn a_function_that_waits_for_another_process_is_ended_and_nothing_of_the_call_is_left() {
+    let _alone = common::alone();
     let Some(domain) = load() else { return };
     let name = common::name("deadline-silent");
     let mut server = common::start("silent", &[&name]);
@@ -196,6 +186,7 @@ fn a_function_that_waits_for_another_process_is_ended_and_nothing_of_the_call_is
 
 #[test]
 fn a_function_that_calls_back_is_ended_and_the_client_goes_on() {
+    let _alone = common::alone();
     let Some(domain) = load() else { return };
     let port = Port::new(anonymous(), &domain, 0).unwrap();
     let right = port.connect().unwrap();
@@ -226,6 +217,7 @@ fn a_function_that_calls_back_is_ended_and_the_client_goes_on() {
 
 #[test]
 fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
+    let _alone = common::alone();
     let Some(domain) = load() else { return };
     let name = common::name("deadline-locks");
     let mut server = common::start("silent", &[&name]);
@@ -271,6 +263,7 @@ fn functions_ended_in_the_middle_of_calls_keep_no_lock_of_the_links() {
 
 #[test]
 fn functions_ended_in_the_middle_of_connecting_keep_no_lock_of_the_process() {
+    let _alone = common::alone();
     let Some(domain) = load() else { return };
     let port = Port::new(anonymous(), &domain, 0).unwrap();
     let own = OWN.get_or_init(|| port.mint(3));
@@ -289,6 +282,7 @@ fn functions_ended_in_the_middle_of_connecting_keep_no_lock_of_the_process() {
 
 #[test]
 fn a_domain_without_protection_refuses_deadlines() {
+    let _alone = common::alone();
     let table = Table::new(|_| AtomicU64::new(0)).entry(serve);
     // SAFETY: as in `load`.
     let domain = unsafe { Domain::new(&table, DomainOptions::new().unprotected()) }.unwrap();

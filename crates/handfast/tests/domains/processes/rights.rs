@@ -1,6 +1,7 @@
 //! Rights that go into a domain that is a process, and come back.
 
-use crate::{WRONG, common, load_of, table, value};
+use super::{WRONG, load_of, table, value};
+use crate::common;
 use handfast::Right;
 use handfast::domain::{CallContext, Domain, DomainOptions, Isolation, Port, Table, take_rights};
 use std::sync::atomic::AtomicU64;

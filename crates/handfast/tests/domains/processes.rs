@@ -1,13 +1,10 @@
 //! Domains that are processes: how they live and end, and what holds for all domains.
 
-mod common;
-
-#[path = "../../domain/tests/conformance.rs"]
+#[path = "../../../domain/tests/conformance.rs"]
 mod conformance;
-#[path = "domain_processes/rights.rs"]
 mod rights;
 
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
 use handfast::SendRight;
 use handfast::domain::{
     BYTES_MAX, CallContext, CallError, Domain, DomainOptions, Fault, Heap, Isolation, LoadError,
@@ -20,18 +17,16 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, _| match role {
-        "parent" => {
-            let domain = load(DomainOptions::new());
-            common::say(&domain.call(WHO, [0; 8]).unwrap()[0].to_string());
-            while common::told().is_some() {}
-        }
-        "poor parent" => poor_parent(),
-        "ordinary" => common::say(&format!("{:?}", std::env::var_os("HANDFAST_DOMAIN"))),
-        _ => unreachable!(),
-    });
+/// The role of a process that has a domain, and says which process that is.
+pub(crate) fn parent() {
+    let domain = load(DomainOptions::new());
+    common::say(&domain.call(WHO, [0; 8]).unwrap()[0].to_string());
+    while common::told().is_some() {}
+}
+
+/// The role of a program that is started with the marker of a domain's process.
+pub(crate) fn ordinary() {
+    common::say(&format!("{:?}", std::env::var_os("HANDFAST_DOMAIN")));
 }
 
 static SHARED: AtomicU64 = AtomicU64::new(0);
@@ -262,7 +257,7 @@ fn one_that_was_killed_is_an_error_and_the_next_one_starts_anew() {
 }
 
 /// It has no descriptors left when the process of its domain ends.
-fn poor_parent() {
+pub(crate) fn poor_parent() {
     let domain = load(DomainOptions::new());
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     let right = port.connect().unwrap();
@@ -442,7 +437,9 @@ fn a_program_with_the_marker_and_another_input_is_itself() {
 
 #[test]
 fn a_forked_process_has_no_part_in_it() {
-    let _alone = handfast_testing::alone();
+    if common::ran_in_own_process(a_forked_process_has_no_part_in_it) {
+        return;
+    }
     let domain = load(DomainOptions::new());
     let pid = pid_of(&domain);
     // SAFETY: the child makes one call, which fails, drops the handle, and ends.
@@ -463,6 +460,9 @@ fn a_forked_process_has_no_part_in_it() {
 
 #[test]
 fn calls_end_once_while_the_process_is_killed_all_the_time() {
+    if common::ran_in_own_process(calls_end_once_while_the_process_is_killed_all_the_time) {
+        return;
+    }
     let domain = load(DomainOptions::new());
     let port = Port::new(handfast::anonymous().unwrap(), &domain, ECHO).unwrap();
     let done = AtomicBool::new(false);

@@ -1,8 +1,6 @@
 //! Typed services in domains, and rights that go in and out of them: the client is the same as a process's.
 
-mod common;
-
-use common::within_patience;
+use crate::common::{self, within_patience};
 use handfast::domain::{
     CallContext, Domain, DomainOptions, Heap, Isolation, LoadError, Port, Table,
 };
@@ -98,39 +96,38 @@ fn load<T: Sync + 'static>(table: &Table<T>) -> Domain {
     }
 }
 
-fn served_by(receive: ReceiveRight) -> Port {
+pub(crate) fn served_by(receive: ReceiveRight) -> Port {
     PAGE.set(receive.mint(99)).unwrap();
     let domain = load(&Table::new(|_| Pages::new()).entry(BookServer::entry));
     Port::with_threads(receive, &domain, 0, 2).unwrap()
 }
 
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "process" => {
-            let port = handfast::bind(arguments[0]).unwrap();
-            PAGE.set(port.mint(99)).unwrap();
-            common::say("ready");
-            let pages = Pages::new();
-            loop {
-                let request = port.receive().unwrap();
-                // A method that panics drops its call.
-                let serve = || BookServer::dispatch(request, &pages);
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve));
-            }
-        }
-        "domain" => {
-            let _port = served_by(handfast::bind(arguments[0]).unwrap());
-            common::say("ready");
-            while common::told().is_some() {}
-        }
-        "client" => {
-            let right = handfast::connect(arguments[0]).unwrap();
-            client(right, &SendError::Domain(DomainError::Panic));
-            common::say("done");
-        }
-        _ => unreachable!(),
-    });
+/// The role of a process that serves.
+pub(crate) fn process(name: &str) {
+    let port = handfast::bind(name).unwrap();
+    PAGE.set(port.mint(99)).unwrap();
+    common::say("ready");
+    let pages = Pages::new();
+    loop {
+        let request = port.receive().unwrap();
+        // A method that panics drops its call.
+        let serve = || BookServer::dispatch(request, &pages);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(serve));
+    }
+}
+
+/// The role of a process whose domain serves.
+pub(crate) fn domain(name: &str) {
+    let _port = served_by(handfast::bind(name).unwrap());
+    common::say("ready");
+    while common::told().is_some() {}
+}
+
+/// The role of a client of a domain.
+pub(crate) fn client_of(name: &str) {
+    let right = handfast::connect(name).unwrap();
+    client(right, &SendError::Domain(DomainError::Panic));
+    common::say("done");
 }
 
 /// The checks that every client makes. `panicked` is how a method ends that panics.
@@ -217,11 +214,12 @@ fn client(right: SendRight, panicked: &SendError) {
 
 #[test]
 fn the_same_typed_client_calls_processes_and_domains() {
+    let _alone = common::alone();
     for (role, panicked) in [
-        ("process", SendError::Gone(Gone::Reply)),
-        ("domain", SendError::Domain(DomainError::Panic)),
+        ("typed process", SendError::Gone(Gone::Reply)),
+        ("typed domain", SendError::Domain(DomainError::Panic)),
     ] {
-        let name = common::name(role);
+        let name = common::name(&role.replace(' ', "-"));
         let mut server = common::start(role, &[&name]);
         server.expect("ready");
         client(handfast::connect(&name).unwrap(), &panicked);
@@ -237,7 +235,7 @@ fn the_same_typed_client_calls_processes_and_domains() {
         handfast::connect(&name).unwrap(),
         &SendError::Domain(DomainError::Panic),
     );
-    let mut other = common::start("client", &[&name]);
+    let mut other = common::start("typed client", &[&name]);
     other.expect("done");
     other.finish();
 }
@@ -278,6 +276,7 @@ fn deaf((): &(), call: &mut CallContext<'_>) {
 
 #[test]
 fn rights_go_in_and_come_out_in_their_order_or_are_dropped() {
+    let _alone = common::alone();
     let domain = load(&Table::new(|_| ()).entry(turn_round));
     let port = Port::new(handfast::anonymous().unwrap(), &domain, 0).unwrap();
     let right = port.connect().unwrap();

@@ -1,8 +1,6 @@
 //! Ports that domains serve: for their clients ports like any other.
 
-mod common;
-
-use common::{PATIENCE, within_patience};
+use crate::common::{self, PATIENCE, within_patience};
 use handfast::domain::{
     CallContext, Domain, DomainOptions, Heap, Isolation, LoadError, Policy, Port, Table,
     take_rights,
@@ -12,17 +10,6 @@ use handfast::{Counters, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, ReceiveRight, Right,
 use std::hint::black_box;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, arguments| match role {
-        "domain" => domain_server(arguments[0]),
-        "process" => process_server(arguments[0]),
-        "client" => client_of(arguments[0]),
-        "caller" => caller(arguments[0]),
-        _ => unreachable!(),
-    });
-}
 
 /// The answers of both kinds of server: `add N` to a sum, which is the answer; `who` asks for badge and permissions; `big N` for
 /// so many bytes; anything else comes back.
@@ -93,13 +80,13 @@ fn anonymous() -> Port {
     served_by(handfast::anonymous().unwrap())
 }
 
-fn domain_server(name: &str) {
+pub(crate) fn domain_server(name: &str) {
     let _port = served_by(handfast::bind(name).unwrap());
     common::say("ready");
     while common::told().is_some() {}
 }
 
-fn process_server(name: &str) {
+pub(crate) fn process_server(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let sum = AtomicU64::new(0);
@@ -166,7 +153,7 @@ fn client(right: &SendRight, badge: u64) {
 }
 
 /// Is given a right by name or with a call to its own port, and does what clients do.
-fn client_of(name: &str) {
+pub(crate) fn client_of(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     loop {
@@ -181,6 +168,7 @@ fn client_of(name: &str) {
 
 #[test]
 fn the_same_client_calls_domain_and_process_here_and_elsewhere() {
+    let _alone = common::alone();
     // A process, and a domain in another one.
     for role in ["process", "domain"] {
         let name = common::name(role);
@@ -240,6 +228,7 @@ fn faults(right: &SendRight, is_isolated: bool) {
 
 #[test]
 fn a_fault_is_the_same_error_here_and_elsewhere() {
+    let _alone = common::alone();
     let port = anonymous();
     let is_isolated = is_isolated(&port);
     faults(&port.connect().unwrap(), is_isolated);
@@ -272,6 +261,7 @@ fn a_fault_is_the_same_error_here_and_elsewhere() {
 
 #[test]
 fn what_was_revoked_is_refused_by_both_ways_and_others_go_on() {
+    let _alone = common::alone();
     let name = common::name("domain-revoked");
     let port = served_by(handfast::bind(&name).unwrap());
     let minted = port.mint(1);
@@ -313,6 +303,7 @@ fn what_was_revoked_is_refused_by_both_ways_and_others_go_on() {
 
 #[test]
 fn a_dropped_port_is_gone_by_both_ways() {
+    let _alone = common::alone();
     let name = common::name("domain-dropped");
     let port = served_by(handfast::bind(&name).unwrap());
     let rights = [port.connect().unwrap(), handfast::connect(&name).unwrap()];
@@ -340,6 +331,7 @@ fn calls_of(right: &SendRight, name: &str) -> u64 {
 
 #[test]
 fn calls_here_are_counted_as_all_others() {
+    let _alone = common::alone();
     let name = common::name("domain-counted");
     let port = served_by(handfast::bind(&name).unwrap());
     let (right, by_link) = (port.connect().unwrap(), handfast::connect(&name).unwrap());
@@ -370,7 +362,7 @@ fn calls_here_are_counted_as_all_others() {
 }
 
 /// Calls by the right it is given until that is dead.
-fn caller(name: &str) {
+pub(crate) fn caller(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     let mut request = port.receive().unwrap();
@@ -386,6 +378,7 @@ fn caller(name: &str) {
 
 #[test]
 fn callers_that_are_killed_and_calls_that_go_wrong_disturb_nobody() {
+    let _alone = common::alone();
     let port = anonymous();
     let right = port.mint(1).connect().unwrap();
     let done = AtomicBool::new(false);
@@ -475,6 +468,7 @@ fn outer(given: &Given, call: &mut CallContext<'_>) {
 
 #[test]
 fn a_domain_calls_another_and_a_process_from_inside() {
+    let _alone = common::alone();
     let name = common::name("domain-nested");
     let mut server = common::start("process", &[&name]);
     server.expect("ready");
@@ -526,6 +520,7 @@ fn pass_on(given: &Given, call: &mut CallContext<'_>) {
 
 #[test]
 fn a_domain_passes_calls_on_and_is_not_on_the_way_back() {
+    let _alone = common::alone();
     let process_name = common::name("domain-last");
     let mut server = common::start("process", &[&process_name]);
     server.expect("ready");

@@ -1,18 +1,7 @@
 //! Processors without memory keys do not know their instructions: none is run for domains that are processes.
-#![cfg(target_arch = "x86_64")]
 
-mod common;
-
-use common::PATIENCE;
+use crate::common::{self, PATIENCE};
 use handfast::domain::{CallContext, Domain, DomainOptions, Isolation, Port, Sender, Table};
-
-#[test]
-fn a_child_process_plays_its_role() {
-    common::play(|role, _| match role {
-        "stepped" => stepped(),
-        _ => unreachable!(),
-    });
-}
 
 fn echo((): &(), call: &mut CallContext<'_>) {
     let (request, reply) = call.both();
@@ -22,7 +11,7 @@ fn echo((): &(), call: &mut CallContext<'_>) {
 }
 
 /// Makes calls of every kind, each once before and once after it lets its parent see every step.
-fn stepped() {
+pub(crate) fn stepped() {
     let table = Table::new(|_| ()).entry(echo);
     let options = DomainOptions::new().isolation(Isolation::Process);
     // SAFETY: the function lends nothing, and touches nothing outside of the domain.
