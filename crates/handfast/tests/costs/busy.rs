@@ -23,8 +23,6 @@ fn links_of_the_dead_go_while_there_is_a_message_at_every_look() {
     if common::ran_in_own_process(links_of_the_dead_go_while_there_is_a_message_at_every_look) {
         return;
     }
-    // Of the other test.
-    assert!(common::within_patience(|| links() == 0));
     let name = common::name("busy");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
@@ -62,8 +60,6 @@ fn they_go_from_a_worker_of_one_cpu_too() {
     if common::ran_in_own_process(they_go_from_a_worker_of_one_cpu_too) {
         return;
     }
-    // Of the other test.
-    assert!(common::within_patience(|| links() == 0));
     let name = common::name("busy-cpu");
     let (permit, permits) = mpsc::channel();
     let permits = Mutex::new(permits);
