@@ -3,6 +3,9 @@
 //!
 //! Three processes of three users: a server, an attacker, a victim. The victim's calls are timed while the attacker does
 //! the same work on memory of its own (the control), and then on what it shares with the server.
+//!
+//! A binary of its own, because it measures delays: cargo runs one binary at a time, so that no other test of this crate has the
+//! processors meanwhile.
 #![allow(
     unsafe_code,
     clippy::multiple_unsafe_ops_per_block,
