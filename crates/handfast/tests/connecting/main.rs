@@ -12,7 +12,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "unlucky" => handshakes::unlucky(arguments),
-        "silent" => handshakes::silent(arguments),
+        "silent" => handshakes::waiting::silent(arguments),
         "connector that gives way" => handshakes::connector(arguments[0]),
         "stranger that answers" => handshakes::stranger(arguments[0]),
         "many ports" => limits::many_ports(arguments[0]),

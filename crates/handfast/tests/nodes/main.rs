@@ -10,7 +10,7 @@ mod nodes;
 fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
-        "shut down" => nodes::shut_down(),
+        "shut down" => nodes::shutdown::shut_down(),
         "server with a child" => fork::server_with_a_child(arguments[0]),
         "forwarder that forks" => {
             fork::forwarder_that_forks(arguments[0], arguments[1], arguments[2]);

@@ -37,10 +37,10 @@ fn a_child_process_plays_its_role() {
         "last of a chain" => forwarding::last(arguments[0]),
         "middle of a chain" => forwarding::middle(arguments[0], arguments[1]),
         "middle that leaves" => forwarding::middle_that_leaves(arguments[0], arguments[1]),
-        "phoenix" => forwarding::phoenix(arguments[0]),
-        "late last" => forwarding::late_last(arguments[0]),
-        "impatient" => forwarding::impatient(arguments[0], arguments[1]),
-        "patient middle" => forwarding::patient_middle(arguments[0], arguments[1]),
+        "phoenix" => forwarding::ends::phoenix(arguments[0]),
+        "late last" => forwarding::ends::late_last(arguments[0]),
+        "impatient" => forwarding::ends::impatient(arguments[0], arguments[1]),
+        "patient middle" => forwarding::ends::patient_middle(arguments[0], arguments[1]),
         _ => unreachable!(),
     });
 }
