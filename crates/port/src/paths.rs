@@ -479,7 +479,7 @@ mod tests {
     }
 
     /// A path once led from a link that had ended, when this process heard of its successor first: calls by the successor ended
-    /// as gone (a call of `chains_under_kills`, beside other work, once in hundreds of runs).
+    /// as gone (a call of `kills::chains`, beside other work, once in hundreds of runs).
     #[test]
     fn a_path_is_granted_to_the_latest_link_of_an_index() {
         let node = lifecycle::start(Configuration::new()).ok().unwrap();

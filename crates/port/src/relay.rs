@@ -291,7 +291,7 @@ mod tests {
     use crate::descriptors::tests::link;
 
     /// A call through three processes once did not end: the thread that had written the slot's former answer took the
-    /// announcement for the next one, whose writer rang nobody (`chains_under_kills`, beside other work, once in thousands of
+    /// announcement for the next one, whose writer rang nobody (`kills::chains`, beside other work, once in thousands of
     /// calls after a kill).
     #[test]
     fn an_announcement_that_a_former_waker_takes_is_made_again() {
