@@ -11,8 +11,8 @@ use handfast_layout::link::{
     FAILED, Kind, OWN_SET, PARTY_SENDER, REPLIES, slot_of, unpack_passed_word,
 };
 use handfast_region::{Bytes, Memory};
+use handfast_ring::Fault;
 use handfast_ring::lane::Unit;
-use handfast_ring::{Fault, Rule};
 use handfast_sys::cpu;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl ReplySlot {
     }
 
     /// A reply slot that came with a message through `link`, as `word` names it. `None` when the peer that
-    /// passes it on has dropped the right that `word` names, or its caller is gone.
+    /// passes it on has dropped the right that `word` names, when its caller is gone, or has used the generation before.
     ///
     /// # Errors
     /// The rule the peer broke.
@@ -80,11 +80,12 @@ impl ReplySlot {
                 None => return Ok(None),
             },
         };
-        if let Some(party) = &party
-            && !party.is_new(place, generation)
+        // The generation is the caller's word, which the forwarder passes on as it came: the forwarder is not to blame.
+        if party
+            .as_ref()
+            .is_some_and(|party| !party.is_new(place, generation))
         {
-            let rule = Rule::Path;
-            return Err(Fault { rule, offset: 0 });
+            return Ok(None);
         }
         let of = link.serial;
         let set = party.as_ref().map_or(OWN_SET, |party| party.set);

@@ -40,9 +40,11 @@ impl Party {
         let Some(last) = self.last.get(place as usize) else {
             return false;
         };
+        let is_newer = |last| last == 0 || generation.wrapping_sub(last).cast_signed() > 0;
+        let newer = |last| (generation != 0 && is_newer(last)).then_some(generation);
         // Relaxed: a number, exchanged, so that of two receivers one finds the other's.
-        let last = last.swap(generation, Ordering::Relaxed);
-        generation != 0 && (last == 0 || generation.wrapping_sub(last).cast_signed() > 0)
+        last.fetch_update(Ordering::Relaxed, Ordering::Relaxed, newer)
+            .is_ok()
     }
 }
 
