@@ -265,8 +265,8 @@ fn member(
     }
     match whom {
         Whom::Receiver(_) if link.is_loop() => Ok(take_here(process, token)),
-        Whom::Receiver(receiver) => Ok(settle_beside(process, link, (token, asks), receiver)),
-        Whom::NoReceiver => {
+        Whom::Receiver(Some(receiver)) => Ok(settle_beside(process, link, (token, asks), receiver)),
+        Whom::Receiver(None) | Whom::NoReceiver => {
             refuse(link, token);
             Ok(Right::Dead)
         }

@@ -60,6 +60,19 @@ impl MemberPort {
         &self.port
     }
 
+    /// From now on ports that come in messages ([`Right::Member`](crate::Right::Member)) share the receiver of this port. Before, they are refused, and
+    /// end: each takes some 500 bytes of this process, as any sender likes (of another user: 48 in all). The port itself does not move
+    /// from then on. No system call.
+    pub fn accept_at(receive: &ReceiveRight) {
+        if receive.check().is_ok() {
+            let at = &receive.port().at;
+            // Release: pairs with the Acquire in `moving::depart`.
+            at.is_shared.store(true, Ordering::Release);
+            // Release: pairs with the Acquire in `moving::arrival`.
+            at.takes_members.store(true, Ordering::Release);
+        }
+    }
+
     /// The number that [`Request::member`](crate::Request::member) returns for this port. No other port of the process has that number
     /// before this one has ended.
     #[must_use]

@@ -478,8 +478,8 @@ impl core::fmt::Debug for Message {
 /// The party for which rights are taken up.
 #[derive(Clone, Copy)]
 pub(crate) enum Whom<'a> {
-    /// The receiver with this number, from a lane.
-    Receiver(u32),
+    /// A receiver, from a lane; and its number, which ports may come to share, unless the message goes on.
+    Receiver(Option<u32>),
     /// A receiver that has ended, from a lane: the rights are dropped, and a port does not even come here. A thread
     /// that refuses messages for such receivers keeps others from being made meanwhile.
     NoReceiver,

@@ -23,7 +23,7 @@ use crate::receive_right::ReceiveRight;
 use crate::right::Right;
 use crate::send::{SendRight, route};
 use crate::tables::{Table, Which};
-use crate::{links, polling, rank};
+use crate::{links, rank};
 pub(crate) use arrival::{is_unread, refuse, settle_beside, settle_in};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -414,11 +414,7 @@ pub(crate) fn end_all_moves(process: &Process) {
     let departures = core::mem::take(&mut moves(process).leaving().departures);
     moves(process).left.notify_all();
     drop(departures);
-    for port in followed(process) {
-        if is_member(port.id) {
-            away::end_all(&mut polling::lock(&port.at));
-        }
-    }
+    away::end_all(process);
 }
 
 /// Control thread: a link has ended, and with it the ports that were on their way through it.

@@ -82,8 +82,7 @@ pub(crate) struct Poller {
     clients: Clients,
     /// The port has moved: messages that come are passed on.
     passes_on: bool,
-    /// The ports that shared the receiver and have moved.
-    away: AwayPorts,
+    away: Arc<AwayPorts>,
     /// The port is gone: messages that come belong to the next port at its receiver, or to the control thread.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
@@ -117,6 +116,7 @@ impl Poller {
             receiver,
             port,
             protocols: protocols::of(&process),
+            away: away::of(&process).clone(),
             process,
             notices,
             members_due,
@@ -145,7 +145,6 @@ impl Poller {
                 fenceless: false,
             },
             passes_on: false,
-            away: AwayPorts::default(),
             is_closed: false,
             pinned: None,
             waits: Waits {
@@ -321,9 +320,9 @@ impl Poller {
                     let moved = |name| self.protocols.arrived_moved(process, &lane.link, name);
                     let adopted = match adopt_one(process, &lane.link, message, moved) {
                         Ok(true) => Ok(()),
-                        Ok(false) => match self.protocols.adopt(
-                            process,
-                            (&lane.link, self.receiver),
+                        Ok(false) => match through::adopt_rest(
+                            (self.protocols, process),
+                            (&lane.link, header.port, self.receiver),
                             message,
                         ) {
                             Ok(()) if message.is_filled() => return self.taken_long(key, header),
@@ -341,7 +340,16 @@ impl Poller {
                 };
                 match through {
                     Err(fault) => places::poison(self, key, fault),
-                    Ok(through) => through::taken(self, key, (header, len_bytes), &through),
+                    Ok(Through::To(seal)) if header.kind == Kind::PASSED => {
+                        self.taken_passed(key, header, len_bytes, seal)
+                    }
+                    Ok(Through::To(_)) => self.taken(key, header, len_bytes),
+                    Ok(Through::Rare(seal)) => {
+                        through::taken_rare(self, key, (header, len_bytes), seal)
+                    }
+                    Ok(Through::Dead(why)) => {
+                        through::taken_dead(self, key, (header, len_bytes), why)
+                    }
                 }
             }
             Err(fault) => places::poison(self, key, fault),
@@ -390,10 +398,14 @@ impl Poller {
         let request = match through::look_up(self, key, header) {
             Err(fault) => places::poison(self, key, fault),
             // Where it is lost, its right is told of as unused, and nothing is passed on.
-            Ok(Through::Once(_) | Through::Away(..)) if is_lost => {
-                self.taken(key, header, len_bytes)
+            Ok(Through::Rare(seal)) if !is_lost => {
+                through::taken_rare(self, key, (header, len_bytes), seal)
             }
-            Ok(through) => through::taken(self, key, (header, len_bytes), &through),
+            Ok(Through::To(seal) | Through::Rare(seal)) if header.kind == Kind::PASSED => {
+                self.taken_passed(key, header, len_bytes, seal)
+            }
+            Ok(Through::To(_) | Through::Rare(_)) => self.taken(key, header, len_bytes),
+            Ok(Through::Dead(why)) => through::taken_dead(self, key, (header, len_bytes), why),
         };
         if is_lost {
             self.looks.again = true;
@@ -409,7 +421,7 @@ impl Poller {
         key: Key,
         header: Header,
         len_bytes: usize,
-        through: &Through,
+        seal: Seal,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
         if lane.consumer.publish_due(&lane.link.region) {
@@ -420,20 +432,15 @@ impl Poller {
         self.counts.bytes += len_bytes as u64;
         let message = core::mem::take(&mut self.spare);
         let (last, right) = (lane.passed.take(), (header.reply, header.generation));
-        let seal = match through {
-            Through::To(seal) | Through::Once(seal) | Through::Away(seal, _) => *seal,
-            Through::Dead(_) => Seal::default(),
-        };
         let to = (&*lane.link, key, self.receiver);
-        match (Request::passed(to, last, (message, seal), right), through) {
-            (Ok(Some(request)), Through::Dead(why)) => through::refuse(self, request, why),
-            (Ok(Some(request)), _) => Some(request),
-            (Ok(None), _) => {
+        match Request::passed(to, last, (message, seal), right) {
+            Ok(Some(request)) => Some(request),
+            Ok(None) => {
                 // No caller waits for the answer.
                 self.looks.again = true;
                 None
             }
-            (Err(fault), _) => places::poison(self, key, fault),
+            Err(fault) => places::poison(self, key, fault),
         }
     }
 

@@ -24,7 +24,7 @@ impl Protocols for All {
     fn adopt(
         &self,
         process: &Arc<Process>,
-        (link, receiver): (&Arc<Link>, u32),
+        (link, receiver): (&Arc<Link>, Option<u32>),
         message: &mut Message,
     ) -> Result<(), Fault> {
         // For a receiver all rights are known, or dead.

@@ -12,6 +12,7 @@ handfast_sys::ranks! { 20:
     Poller,
     Newer,
     Left,
+    AwayPorts,
     Away,
     Binding,
     Leaving,

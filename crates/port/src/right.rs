@@ -59,7 +59,7 @@ pub enum Right {
     /// cannot be sent to its own port ([`RightError::Home`](crate::error::RightError::Home)).
     Receive(ReceiveRight),
     /// A port that shares the receiver of another: the port moves as a [receive right](Self::Receive) does, and shares the receiver that
-    /// the message comes to. Costs the same; at most 64 such ports of this process have senders that still go through it
+    /// the message comes to, if that [takes such ports](MemberPort::accept_at); the port ends otherwise. Costs the same; at most 64 such ports of this process have senders that still go through it
     /// ([`RightError::Trails`](crate::error::RightError::Trails)). Such senders need a thread that receives at the port's old receiver, and lose
     /// the port when that receiver's own port is dropped.
     ///

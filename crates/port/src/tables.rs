@@ -23,9 +23,10 @@ pub(crate) enum Which {
     Relays,
     Switches,
     Servers,
+    Away,
 }
 
-const TABLES: usize = Which::Servers as usize + 1;
+const TABLES: usize = Which::Away as usize + 1;
 
 /// The knowledge that a module has of a process.
 pub(crate) trait Table: Any + Send + Sync + Default {

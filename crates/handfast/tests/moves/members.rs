@@ -15,6 +15,7 @@ type Members = BTreeMap<u32, (MemberPort, Seen)>;
 pub(crate) fn home(name: &str) {
     common::say_cuts();
     let control = handfast::bind(name).unwrap();
+    MemberPort::accept_at(&control);
     common::say("ready");
     let mut members = Members::new();
     loop {
@@ -219,6 +220,7 @@ fn the_thread_that_passes_on_ends_with_its_node() {
     let (name, home) = (common::name("member"), common::name("member-home"));
     let desk = old.bind(&name).unwrap();
     let homes = new.bind(&home).unwrap();
+    MemberPort::accept_at(&homes);
     let to_desk = sender.connect(&name).unwrap();
     let member = desk.member().unwrap();
     let served = std::thread::spawn(move || {
@@ -239,4 +241,28 @@ fn the_thread_that_passes_on_ends_with_its_node() {
     new.shutdown();
     sender.shutdown();
     drop((desk, right, rights));
+}
+
+#[test]
+fn a_port_goes_only_to_a_receiver_that_takes_ports() {
+    let node = || handfast::Node::builder().start().unwrap();
+    let (old, new) = (node(), node());
+    let home = common::name("no-members");
+    let desk = old.anonymous().unwrap();
+    let homes = new.bind(&home).unwrap();
+    let to_new = old.connect(&home).unwrap();
+    let member = desk.member().unwrap();
+    let right = member.mint(3).connect().unwrap();
+    to_new.with([member.into()]).send(b"take it").unwrap();
+    let rights = homes.receive().unwrap().take_rights();
+    assert!(matches!(rights[..], [Right::Dead]), "{rights:?}");
+    // The port ends as one that is dropped.
+    assert!(within_patience(|| matches!(
+        right.send(b""),
+        Err(SendError::Gone(_))
+    )));
+    // It moves by itself.
+    assert!(old.wait_moved_timeout(common::PATIENCE));
+    old.shutdown();
+    new.shutdown();
 }

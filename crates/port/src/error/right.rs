@@ -117,8 +117,8 @@ pub enum RightError {
     /// A block cannot be lent through an indirect right: the process that relays the messages of the right could not send the block
     /// on.
     #[error(
-        "a block cannot be lent through an indirect right, one whose messages pass through another process; \
-         send the bytes or memory instead"
+        "a block, or a port that shares a receiver, cannot go through an indirect right, one whose messages pass through another process; \
+         send the bytes, memory or a port with a receiver of its own instead"
     )]
     Vine,
     /// The right, or the block's arena, was made before a `fork` and does not exist in the child.

@@ -12,7 +12,7 @@ use crate::send::{SendRight, claimed, life, route};
 use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
-use handfast_layout::part::receiver_of;
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::introductions::{Claim, Nothing, Number};
 use handfast_proto::rights::{Handle, Target};
 use handfast_proto::timers::Timer;
@@ -206,6 +206,10 @@ fn hear_claim(
 
 /// New home: the right of the old one in the place of a send-once right that was made there.
 fn mint_once(link: &Link, port: &Port, badge: u64) -> Claim {
+    // A port that shares a receiver has none: its old home would make them for that receiver.
+    if is_member(port.id) {
+        return Claim::Dead;
+    }
     // Relaxed: a count.
     let may = port.once_came.fetch_add(1, Ordering::Relaxed) < ONCE_MOVED_MAX;
     let once = may.then(|| ports::add_member(port, Some(Once::new(badge))));

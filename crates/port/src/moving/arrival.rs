@@ -7,6 +7,7 @@ use crate::port::{Port, exported, notice, ports};
 use crate::process::Process;
 use crate::receive_right::close_apart;
 use crate::right::Right;
+use core::sync::atomic::Ordering;
 use handfast_layout::control::ControlMessage;
 use std::sync::Arc;
 
@@ -43,6 +44,8 @@ pub(crate) fn settle_beside(
     let charge = binding::charge_port(process, link.peer.uid);
     let made = charge.and_then(|charge| {
         let port = ports::at(process, receiver);
+        // Acquire: pairs with the Release in `MemberPort::accept_at`.
+        let port = port.filter(|port| port.at.takes_members.load(Ordering::Acquire));
         let member = port.map(|port| ports::add_member(&port, None));
         Ok((member.transpose()?, charge))
     });

@@ -110,7 +110,7 @@ pub(super) struct Aside {
 impl Aside {
     fn of(port: &Arc<Port>) -> Self {
         let away = Arc::default();
-        away::add(&mut polling::lock(&port.at), port.id, &away);
+        away::add(port, &away);
         Self {
             port: port.clone(),
             away,
@@ -120,7 +120,10 @@ impl Aside {
 
 impl Drop for Aside {
     fn drop(&mut self) {
-        away::remove(&mut polling::lock(&self.port.at), self.port.id, &self.away);
-        self.away.refuse_all();
+        away::remove(&self.port, &self.away);
+        let process = &self.port.process;
+        // Lanes may wait for room.
+        crate::introduce::has_settled(process);
+        ports::rouse(process, self.port.receiver);
     }
 }

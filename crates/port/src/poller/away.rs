@@ -5,12 +5,16 @@
 //! ports wait, too; not for ever, since a port that has gone round has trails that share lanes, each of which may wait for another.
 
 use super::Poller;
-use super::lane::NO_RIGHT;
 use crate::link::introductions::Named;
-use crate::rank;
+use crate::port::Port;
+use crate::port::notices::Notice;
+use crate::process::Process;
 use crate::request::Request;
+use crate::tables::{Table, Which};
+use crate::{links, rank};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use handfast_layout::link::Kind;
-use handfast_layout::part::is_member;
+use handfast_layout::part::{is_member, receiver_of};
 use handfast_proto::rights::Target;
 use handfast_proto::rota::Key;
 use handfast_ring::lane::Header;
@@ -57,10 +61,12 @@ impl Away {
         Some((request, was_full && !state.is_full()))
     }
 
-    /// Puts one behind the others. It comes back where nobody passes anything on any more.
+    /// Puts one behind the others. It comes back where nobody passes anything on any more, or a lane has waited for room in vain.
     pub(super) fn push(&self, request: Request) -> Result<(), Request> {
         let mut state = self.state.lock();
-        if state.is_over {
+        // The trail ends by these.
+        let ends = matches!(request.notice(), Some(Notice::NoSenders | Notice::Dead(0)));
+        if state.is_over || state.is_full() && !ends {
             return Err(request);
         }
         state.bytes += request.bytes().len();
@@ -70,14 +76,8 @@ impl Away {
         Ok(())
     }
 
-    fn is_full(&self) -> bool {
+    pub(super) fn is_full(&self) -> bool {
         self.state.lock().is_full()
-    }
-
-    /// Ends the calls that lie here: their port has ended.
-    pub(crate) fn refuse_all(&self) {
-        let requests = core::mem::take(&mut self.state.lock().requests);
-        requests.into_iter().for_each(|request| end(request, &[]));
     }
 
     fn end(&self) {
@@ -94,50 +94,85 @@ pub(super) fn end(request: Request, why: &[u8]) {
     drop(request.answered());
 }
 
-/// The ports of a receiver that have moved.
+/// The ports of a process that shared receivers and have moved.
 #[derive(Default)]
-pub(super) struct AwayPorts(Vec<(u32, Arc<Away>)>);
+pub(super) struct AwayPorts {
+    /// So many.
+    count: AtomicUsize,
+    ports: Mutex<Vec<(u32, Arc<Away>)>, rank::AwayPorts>,
+}
+
+#[derive(Default)]
+struct AwayTable(Arc<AwayPorts>);
+
+impl Table for AwayTable {
+    const WHICH: Which = Which::Away;
+}
+
+pub(super) fn of(process: &Process) -> &Arc<AwayPorts> {
+    &process.tables.get::<AwayTable>().0
+}
 
 impl AwayPorts {
-    pub(super) const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn of(&self, port: u32) -> Option<&Arc<Away>> {
-        let mut ports = self.0.iter();
-        ports.find(|(of, _)| *of == port).map(|(_, away)| away)
-    }
-
-    /// The receiver ends: their trails do, too.
-    pub(super) fn end(&mut self) {
-        for (_, away) in self.0.drain(..) {
-            away.end();
-        }
+    /// Whether there are none.
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        // Acquire: pairs with the Release in `change`. A poller whose lane has a usual right looks after `add` has had it looked up anew.
+        self.count.load(Ordering::Acquire) == 0
     }
 }
 
-/// From now on what comes for this port is put aside; nothing comes where the receiver has ended.
-pub(crate) fn add(poller: &mut Poller, port: u32, away: &Arc<Away>) {
-    if poller.is_closed {
-        return away.end();
+/// Where messages for this port are put aside, if it has moved.
+pub(super) fn of_port(process: &Process, port: u32) -> Option<Arc<Away>> {
+    let ports = of(process).ports.lock();
+    let mut ports = ports.iter().filter(|(of, _)| *of == port);
+    ports.next().map(|(_, away)| away.clone())
+}
+
+fn change(process: &Process, change: impl FnOnce(&mut Vec<(u32, Arc<Away>)>)) {
+    let mut ports = of(process).ports.lock();
+    change(&mut ports);
+    // Release: pairs with the Acquire in `AwayPorts::is_empty`.
+    of(process).count.store(ports.len(), Ordering::Release);
+}
+
+/// From now on messages for this port are put aside. No lock of its receiver: a thread may wait there for ever.
+pub(crate) fn add(port: &Port, away: &Arc<Away>) {
+    change(&port.process, |ports| ports.push((port.id, away.clone())));
+    for link in links::all(&port.process) {
+        // Release: pairs with the Acquire in `Lane::usual`. The next message of each lane is looked up.
+        link.rights.ended.fetch_add(1, Ordering::Release);
     }
-    for lane in poller.lanes.iter_mut().flatten() {
-        // The next message is looked up.
-        lane.word = NO_RIGHT;
+    // Acquire: pairs with the Release of a thread that ends the ports of a receiver, which ends what is aside after that (`end_at`).
+    if port.is_closing.load(Ordering::Acquire) {
+        away.end();
     }
-    poller.away.0.push((port, away.clone()));
+}
+
+/// The receiver has ended.
+pub(super) fn end_at(process: &Process, receiver: u32) {
+    end_those(process, |port| receiver_of(port) == receiver);
 }
 
 /// The node was shut down: nothing comes any more for ports that have moved.
-pub(crate) fn end_all(poller: &mut Poller) {
-    poller.away.end();
+pub(crate) fn end_all(process: &Process) {
+    end_those(process, |_| true);
 }
 
-/// The port's trail ends.
-pub(crate) fn remove(poller: &mut Poller, port: u32, away: &Arc<Away>) {
+fn end_those(process: &Process, is_one: impl Fn(u32) -> bool) {
+    let ports = of(process).ports.lock().clone();
+    let ended = ports.iter().filter(|(port, _)| is_one(*port));
+    ended.for_each(|(_, away)| away.end());
+}
+
+/// The port's trail ends: so do the calls that lie there.
+pub(crate) fn remove(port: &Port, away: &Arc<Away>) {
     away.end();
-    let is_its = |(of, its): &(u32, Arc<Away>)| *of == port && Arc::ptr_eq(its, away);
-    poller.away.0.retain(|entry| !is_its(entry));
+    change(&port.process, |ports| {
+        ports.retain(|(_, its)| !Arc::ptr_eq(its, away));
+    });
+    let requests = core::mem::take(&mut away.state.lock().requests);
+    requests.into_iter().for_each(|request| end(request, &[]));
 }
 
 /// Until when the message with this header waits in its lane for room; nothing where there is room, or its port has not moved.
@@ -147,9 +182,7 @@ pub(super) fn until(poller: &Poller, key: Key, header: Header, now_ns: u64) -> O
         Named::To(Target { port, .. }) if is_member(port) => port,
         _ => return None,
     };
-    let is_full = poller.away.of(port)?.is_full();
-    is_full.then(|| {
-        lane.until_ns
-            .unwrap_or_else(|| now_ns.saturating_add(ROOM_NS))
-    })
+    let is_full = of_port(&poller.process, port)?.is_full();
+    let until_ns = lane.until_ns.filter(|_| !lane.is_claimed);
+    is_full.then(|| until_ns.unwrap_or_else(|| now_ns.saturating_add(ROOM_NS)))
 }

@@ -16,14 +16,15 @@ pub(crate) type InLane<'a> = (&'a Arc<Link>, Header, &'a [u8]);
 
 /// See the module text. A node has one for all its ports.
 pub(crate) trait Protocols: Send + Sync {
-    /// Makes rights of the parts of a message that has come to a receiver through a link, behind those that were made already.
+    /// Makes rights of the parts of a message that has come to a receiver through a link, behind those that were made already. Without the
+    /// receiver's number the message goes on.
     ///
     /// # Errors
     /// The rule the peer broke.
     fn adopt(
         &self,
         process: &Arc<Process>,
-        at: (&Arc<Link>, u32),
+        at: (&Arc<Link>, Option<u32>),
         message: &mut Message,
     ) -> Result<(), Fault>;
 

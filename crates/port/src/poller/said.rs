@@ -30,13 +30,12 @@ pub(super) fn until(poller: &mut Poller, key: Key) -> Option<u64> {
 #[cold]
 pub(super) fn until_by(poller: &mut Poller, key: Key, header: Header) -> Option<u64> {
     let word = header.port;
-    let is_said = header.kind == Kind::CONTROL;
-    let is_known = is_handle(word);
-    if is_known && (is_said || poller.away.is_empty()) || is_said && word == 0 {
+    let (is_known, has_none) = (is_handle(word), poller.away.is_empty());
+    if is_known && has_none || header.kind == Kind::CONTROL && word == 0 {
         return None;
     }
     let now_ns = poller.waiting.patience.look();
-    if !is_said && let Some(until_ns) = away::until(poller, key, header, now_ns) {
+    if !has_none && let Some(until_ns) = away::until(poller, key, header, now_ns) {
         let lane = poller.lanes[key].as_mut()?;
         (lane.is_claimed, lane.until_ns) = (false, Some(until_ns));
         return lane.until_ns.filter(|until_ns| now_ns <= *until_ns);

@@ -5,6 +5,7 @@ use super::lane::NO_RIGHT;
 use super::{Poller, Protocols};
 use crate::link::Link;
 use crate::link::introductions::Named;
+use crate::message::Message;
 use crate::port::{Port, ports};
 use crate::process::Process;
 use crate::request::Request;
@@ -20,10 +21,8 @@ use std::sync::Arc;
 /// The meaning of the right that a message came through.
 pub(super) enum Through {
     To(Seal),
-    /// As [`Self::To`], a send-once right: it is used once the message has been taken.
-    Once(Seal),
-    /// As [`Self::To`], to a port that has moved.
-    Away(Seal, Arc<Away>),
+    /// As [`Self::To`], a send-once right, which is used once the message has been taken, or a right to a port that has moved.
+    Rare(Seal),
     /// The right leads nowhere: the bytes of a reply of kind [`Kind::DeadPort`] to it.
     Dead(&'static [u8]),
 }
@@ -44,18 +43,18 @@ pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<T
         Named::To(target) if target.port == poller.port => Seal::of(target),
         Named::To(target) => match beside(&poller.process, poller.receiver, target.port) {
             Some(port) => match &port.once {
-                None => match poller.away.of(target.port) {
+                None => match away::of_port(&poller.process, target.port) {
                     None => Seal::of_member(target),
                     // It is no lane's usual right.
-                    Some(away) => {
+                    Some(_) => {
                         lane.seal = Seal::of_member(target);
-                        return Ok(Through::Away(lane.seal, away.clone()));
+                        return Ok(Through::Rare(lane.seal));
                     }
                 },
                 // It is no lane's usual right.
                 Some(once) if !once.is_used() => {
                     lane.seal = Seal::of_once(target);
-                    return Ok(Through::Once(lane.seal));
+                    return Ok(Through::Rare(lane.seal));
                 }
                 Some(_) => return Ok(Through::Dead(&[])),
             },
@@ -71,41 +70,43 @@ pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<T
     Ok(Through::To(lane.seal))
 }
 
-/// As [`Poller::taken`], of a message through a right that was looked up.
-#[inline(always)]
-pub(super) fn taken(
+/// As [`Poller::taken`], of a message that leads nowhere.
+#[cold]
+#[inline(never)]
+pub(super) fn taken_dead(
     poller: &mut Poller,
     key: Key,
     (header, len_bytes): (Header, usize),
-    through: &Through,
-) -> Option<Request> {
-    match through {
-        Through::Once(seal) => taken_once(poller, key, header, len_bytes, *seal),
-        Through::Away(seal, away) => taken_away(poller, key, (header, len_bytes), (*seal, away)),
-        through if header.kind == Kind::PASSED => {
-            poller.taken_passed(key, header, len_bytes, through)
-        }
-        Through::To(_) => poller.taken(key, header, len_bytes),
-        Through::Dead(why) => {
-            let request = poller.taken(key, header, len_bytes)?;
-            refuse(poller, request, why)
-        }
-    }
-}
-
-/// As [`Poller::taken`], through a send-once right, which this uses up.
-#[cold]
-fn taken_once(
-    poller: &mut Poller,
-    key: Key,
-    header: Header,
-    len_bytes: usize,
-    seal: Seal,
+    why: &[u8],
 ) -> Option<Request> {
     let request = match header.kind {
-        Kind::PASSED => poller.taken_passed(key, header, len_bytes, &Through::Once(seal)),
+        Kind::PASSED => poller.taken_passed(key, header, len_bytes, Seal::default()),
         _ => poller.taken(key, header, len_bytes),
     }?;
+    refuse(poller, request, why)
+}
+
+/// As [`Poller::taken`], through a send-once right, which this uses up, or for a port that has moved.
+#[cold]
+#[inline(never)]
+pub(super) fn taken_rare(
+    poller: &mut Poller,
+    key: Key,
+    (header, len_bytes): (Header, usize),
+    seal: Seal,
+) -> Option<Request> {
+    let lane = poller.lanes[key].as_ref();
+    if let Some(lane) = lane.filter(|_| !seal.is_once()) {
+        // It has not arrived by that: a right to the port that comes again may not overtake it.
+        lane.consumer.passes_on(&lane.link.region, true);
+    }
+    let request = match header.kind {
+        Kind::PASSED => poller.taken_passed(key, header, len_bytes, seal),
+        _ => poller.taken(key, header, len_bytes),
+    }?;
+    if let Some(port) = seal.member() {
+        return divert(poller, port, request);
+    }
     let port = seal
         .once()
         .and_then(|port| ports::by_id(&poller.process, port));
@@ -123,25 +124,10 @@ pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Optio
     None
 }
 
-/// As [`Poller::taken`], of a message for a port that has moved.
-#[cold]
-fn taken_away(
-    poller: &mut Poller,
-    key: Key,
-    (header, len_bytes): (Header, usize),
-    (seal, away): (Seal, &Away),
-) -> Option<Request> {
-    let request = match header.kind {
-        Kind::PASSED => poller.taken_passed(key, header, len_bytes, &Through::To(seal)),
-        _ => poller.taken(key, header, len_bytes),
-    }?;
-    put(poller, away, request)
-}
-
 /// A notice or a mark for a port of this receiver. It comes back where the port has not moved.
 #[cold]
 pub(super) fn divert(poller: &mut Poller, port: u32, request: Request) -> Option<Request> {
-    match poller.away.of(port).cloned() {
+    match away::of_port(&poller.process, port) {
         Some(away) => put(poller, &away, request),
         None => Some(request),
     }
@@ -153,6 +139,22 @@ fn put(poller: &mut Poller, away: &Away, request: Request) -> Option<Request> {
         Ok(()) => None,
         Err(request) => refuse(poller, request, &[]),
     }
+}
+
+/// See [`Protocols::adopt`]: the parts of a message by this right to this receiver. It may be put aside and go on to another process.
+#[cold]
+pub(super) fn adopt_rest(
+    by: (&dyn Protocols, &Arc<Process>),
+    (link, word, receiver): (&Arc<Link>, u32, u32),
+    message: &mut Message,
+) -> Result<(), Fault> {
+    let (protocols, process) = by;
+    let port = || match named((protocols, process), link, word, 0) {
+        Named::To(target) => away::of_port(process, target.port),
+        _ => None,
+    };
+    let stays = away::of(process).is_empty() || port().is_none();
+    protocols.adopt(process, (link, stays.then_some(receiver)), message)
 }
 
 /// The port with this number, where it shares this receiver.

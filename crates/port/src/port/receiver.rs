@@ -28,6 +28,8 @@ pub(crate) struct Receiver {
     pub(crate) members_due: Arc<MembersDue>,
     /// It is or was shared with [members](crate::MemberPort).
     pub(crate) is_shared: AtomicBool,
+    /// Ports that come in messages may share it.
+    pub(crate) takes_members: AtomicBool,
     pub(crate) process: Arc<Process>,
     /// The poller and its lock: of a type above this module, since it holds messages, those rights, and a right to receive a port.
     pub(crate) poller: Erased,
@@ -75,6 +77,7 @@ impl Receiver {
             index,
             members_due,
             is_shared: AtomicBool::new(false),
+            takes_members: AtomicBool::new(false),
             poller,
             notices,
             process,

@@ -62,7 +62,7 @@ pub(crate) fn post_loaded<'a>(
     waiting: Waiting,
 ) -> Result<Posted<'a>, SendError> {
     route::await_word(this, waiting);
-    if load.has_blocks() {
+    if load.has_blocks() || load.has_member() {
         // Which nobody passes on.
         while let Origin::Vine(Some(upgrade)) = this.origin()
             && upgrade.is_held()
@@ -186,7 +186,7 @@ fn check_message(right: &SendRight, bytes: Body<'_>, load: &Load) -> Result<(), 
     if send::is_forked(right) {
         return Err(SendError::Misuse(Misuse::Forked));
     }
-    if matches!(right.origin(), Origin::Vine(_)) && load.has_blocks() {
+    if matches!(right.origin(), Origin::Vine(_)) && (load.has_blocks() || load.has_member()) {
         return Err(SendError::Right(RightError::Vine));
     }
     if right.link().is_loop() && load.has_receiver(right.receiver()) {
