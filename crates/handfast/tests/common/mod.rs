@@ -6,6 +6,7 @@
 )]
 
 mod process;
+mod tasks;
 
 use handfast::Right;
 use handfast_layout::control::ControlMessage;
@@ -17,6 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
+pub(crate) use tasks::*;
 
 /// Starts a child in `role`.
 pub(crate) fn start(role: &'static str, arguments: &[&str]) -> Child {

@@ -2,14 +2,13 @@
 //!
 //! `HANDFAST_ROUNDS` says how often; `HANDFAST_SEED` what.
 
-use crate::common::{self, Child, PATIENCE, Random, content};
+use crate::common::{self, PATIENCE, Random, content};
 use crate::rounds_asked;
 use handfast::error::SendError;
 use handfast::{ReceiveRight, SendRight};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
 
 const FUTURES: u64 = 1000;
 
@@ -94,19 +93,6 @@ pub(crate) fn source(name: &str) {
     }
 }
 
-fn start(role: &'static str, what: &str) -> (Child, Arc<SendRight>) {
-    let name = common::name(what);
-    let server = common::start(role, &[&name]);
-    server.expect("ready");
-    (server, Arc::new(handfast::connect(&name).unwrap()))
-}
-
-fn runtime(threads: usize) -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_time();
-    builder.build().unwrap()
-}
-
 /// Own memory in KiB, descriptors, and mappings of memory files of a process.
 fn has(pid: u32) -> (usize, (usize, usize)) {
     (common::own_kib(pid), common::holdings(pid))
@@ -159,9 +145,9 @@ fn a_thousand_calls_at_once_any_of_which_is_dropped() {
     if common::ran_in_own_process(a_thousand_calls_at_once_any_of_which_is_dropped) {
         return;
     }
-    let (server, right) = start("lazy", "calls");
+    let (server, right) = common::serving("lazy", "calls");
     let mut random = Random::seeded("calls");
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     let (mut answered, mut dropped, mut before) = (0, 0, None);
     let rounds = rounds_asked(4);
     let began = Instant::now();
@@ -208,10 +194,10 @@ fn a_thousand_sends_at_once_any_of_which_is_dropped() {
     if common::ran_in_own_process(a_thousand_sends_at_once_any_of_which_is_dropped) {
         return;
     }
-    let (server, right) = start("gate", "sends");
+    let (server, right) = common::serving("gate", "sends");
     let own = handfast::anonymous().unwrap();
     let mut random = Random::seeded("sends");
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     let rounds = rounds_asked(4);
     let (mut all, mut before) = (0, None);
     for round in 0..rounds {
@@ -284,7 +270,7 @@ fn a_thousand_receivers_at_once_any_of_which_is_dropped() {
     let mut source = common::start("source", &[&name]);
     source.expect("ready");
     let mut random = Random::seeded("receives");
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     let rounds = rounds_asked(4);
     let mut before = None;
     static RECEIVED: AtomicU64 = AtomicU64::new(0);
@@ -345,7 +331,7 @@ fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() 
     let mut source = common::start("source", &[&name]);
     source.expect("ready");
     let mut random = Random::seeded("last");
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     for _ in 0..rounds_asked(4) {
         let receives = (0..FUTURES).map(|_| {
             runtime.spawn(async move {
@@ -400,8 +386,8 @@ fn a_thousand_receivers_wait_and_the_last_message_is_taken_whoever_is_dropped() 
 fn a_killed_server_ends_a_thousand_futures() {
     let _alone = common::alone();
     for _ in 0..rounds_asked(2).min(50) {
-        let (mut server, right) = start("lazy", "ends");
-        let runtime = runtime(2);
+        let (mut server, right) = common::serving("lazy", "ends");
+        let runtime = common::runtime(2);
         let futures = (0..FUTURES).map(|number| {
             let right = right.clone();
             runtime.spawn(async move {

@@ -74,7 +74,7 @@ pub(crate) fn waits(name: &str) {
 pub(crate) fn races(name: &str, seed: u64) {
     let port = handfast::bind(name).unwrap();
     let mut random = Random::of(seed);
-    let runtime = runtime(1);
+    let runtime = common::runtime(1);
     common::say("ready");
     loop {
         let request = port.receive().unwrap();
@@ -96,12 +96,6 @@ pub(crate) fn races(name: &str, seed: u64) {
             _ => _ = request.reply(b"late"),
         }
     }
-}
-
-fn runtime(threads: usize) -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_all();
-    builder.build().unwrap()
 }
 
 fn bind(what: &str) -> (ReceiveRight, String) {
@@ -160,7 +154,7 @@ fn futures_can_be_sent_between_threads() {
 fn a_deadline_that_passes_reaches_a_server_that_waits() {
     let (port, name) = bind("deadline");
     let mut client = start("client", &[&name]);
-    let runtime = runtime(1);
+    let runtime = common::runtime(1);
     let (mut delays, mut pace) = (Vec::new(), Pace::new());
     for round in 0..40 {
         pace.look();
@@ -185,7 +179,7 @@ fn a_deadline_that_passes_reaches_a_server_that_waits() {
 fn a_call_that_is_dropped_reaches_a_server_that_waits() {
     let (port, name) = bind("dropped");
     let client = handfast::connect(&name).unwrap();
-    let runtime = runtime(1);
+    let runtime = common::runtime(1);
     let (mut delays, mut pace) = (Vec::new(), Pace::new());
     for _ in 0..40 {
         pace.look();
@@ -219,7 +213,7 @@ fn a_call_that_is_dropped_reaches_a_server_that_waits() {
 fn a_future_that_is_dropped_reaches_a_server_that_waits() {
     let (port, name) = bind("future");
     let client = handfast::connect(&name).unwrap();
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     for _ in 0..40 {
         runtime.block_on(async {
             let mut call = client.call_async(b"dropped");
@@ -245,7 +239,7 @@ fn a_future_that_is_dropped_reaches_a_server_that_waits() {
 #[test]
 fn a_caller_that_is_killed_reaches_a_server_that_waits() {
     let (port, name) = bind("killed");
-    let runtime = runtime(1);
+    let runtime = common::runtime(1);
     let (mut delays, mut pace) = (Vec::new(), Pace::new());
     for round in 0..20 {
         pace.look();

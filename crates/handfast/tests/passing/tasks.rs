@@ -55,31 +55,13 @@ pub(crate) fn passer(name: &str, to: &str) {
     }
 }
 
-fn start(role: &'static str, what: &str) -> (Child, Arc<SendRight>) {
-    let name = common::name(what);
-    let server = common::start(role, &[&name]);
-    server.expect("ready");
-    (server, Arc::new(handfast::connect(&name).unwrap()))
-}
-
-fn runtime(threads: usize) -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_time();
-    builder.build().unwrap()
-}
-
-async fn patiently<T>(future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(common::PATIENCE, future).await;
-    ended.expect("it hangs")
-}
-
 fn is_send_and_sync<T: Send + Sync>() {}
 
 #[test]
 fn many_tasks_each_get_their_own_replies() {
     is_send_and_sync::<SendRight>();
-    let (mut server, right) = start("echo", "many");
-    runtime(2).block_on(patiently(async {
+    let (mut server, right) = common::serving("echo", "many");
+    common::runtime(2).block_on(common::patiently(async {
         let tasks: Vec<_> = (0..200u64)
             .map(|task| {
                 let right = right.clone();
@@ -101,9 +83,9 @@ fn many_tasks_each_get_their_own_replies() {
 
 #[test]
 fn a_task_that_waits_is_woken_by_the_answer_and_not_by_a_clock() {
-    let (mut server, right) = start("holder", "woken");
+    let (mut server, right) = common::serving("holder", "woken");
     let (mut delays, mut pace) = (Vec::new(), common::Pace::new());
-    runtime(1).block_on(patiently(async {
+    common::runtime(1).block_on(common::patiently(async {
         for _ in 0..40 {
             pace.look();
             let call = right.clone();
@@ -139,9 +121,9 @@ async fn until_held(right: &SendRight, count: &[u8]) {
 
 #[test]
 fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock() {
-    let (mut server, right) = start("holder", "room");
+    let (mut server, right) = common::serving("holder", "room");
     let (mut delays, mut pace) = (Vec::new(), common::Pace::new());
-    runtime(1).block_on(patiently(async {
+    common::runtime(1).block_on(common::patiently(async {
         for _ in 0..20 {
             pace.look();
             // The lane of the runtime's thread has room for 16. Ours is another.
@@ -174,8 +156,8 @@ fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock()
 
 #[test]
 fn more_calls_than_a_lane_carries_wait_for_their_turn() {
-    let (mut server, right) = start("holder", "more");
-    runtime(2).block_on(patiently(async {
+    let (mut server, right) = common::serving("holder", "more");
+    common::runtime(2).block_on(common::patiently(async {
         let calls: Vec<_> = (0..300u32)
             .map(|number| {
                 let right = right.clone();
@@ -201,8 +183,8 @@ fn more_calls_than_a_lane_carries_wait_for_their_turn() {
 
 #[test]
 fn a_future_that_is_dropped_gives_its_call_up_and_harms_no_other() {
-    let (mut server, right) = start("holder", "dropped");
-    runtime(1).block_on(patiently(async {
+    let (mut server, right) = common::serving("holder", "dropped");
+    common::runtime(1).block_on(common::patiently(async {
         for round in 0..10 {
             let brief = Duration::from_millis(1);
             let dropped = tokio::time::timeout(brief, right.call_async(b"never")).await;
@@ -228,18 +210,18 @@ fn a_future_that_is_dropped_gives_its_call_up_and_harms_no_other() {
 
 #[test]
 fn tasks_hear_of_the_end_of_their_server_and_of_its_port() {
-    let runtime = runtime(1);
+    let runtime = common::runtime(1);
     // Received calls end otherwise than those that were not.
     let both = [Gone::Port, Gone::Reply];
     for (order, ends) in [("", &[Gone::Process][..]), ("close", &both)] {
-        let (mut server, right) = start("holder", &format!("end-{order}"));
+        let (mut server, right) = common::serving("holder", &format!("end-{order}"));
         let calls: Vec<_> = (0..30)
             .map(|_| {
                 let right = right.clone();
                 runtime.spawn(async move { right.call_async(b"held").await.err() })
             })
             .collect();
-        runtime.block_on(patiently(async {
+        runtime.block_on(common::patiently(async {
             while calls.iter().any(tokio::task::JoinHandle::is_finished) {
                 tokio::task::yield_now().await;
             }
@@ -264,12 +246,12 @@ fn tasks_hear_of_the_end_of_their_server_and_of_its_port() {
 
 #[test]
 fn a_call_that_is_passed_on_is_waited_for_where_its_answer_comes() {
-    let (mut server, held) = start("holder", "behind");
+    let (mut server, held) = common::serving("holder", "behind");
     let name = common::name("passer");
     let mut passer = common::start("passer", &[&name, &common::name("behind")]);
     passer.expect("ready");
     let right = Arc::new(handfast::connect(&name).unwrap());
-    runtime(1).block_on(patiently(async {
+    common::runtime(1).block_on(common::patiently(async {
         assert_eq!(&*right.call_async(b"now").await.unwrap(), b"now");
         for _ in 0..20 {
             let call = right.clone();
@@ -285,9 +267,9 @@ fn a_call_that_is_passed_on_is_waited_for_where_its_answer_comes() {
 
 #[test]
 fn whatever_is_dropped_and_waited_for_at_random_all_others_are_answered() {
-    let (mut server, right) = start("echo", "random");
+    let (mut server, right) = common::serving("echo", "random");
     let mut random = common::Random::seeded("tasks");
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     let end = Instant::now() + common::campaign(2);
     let (mut answered, mut dropped) = (0, 0);
     while Instant::now() < end {

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
-use tokio::runtime::{Builder, Runtime};
 
 /// Makes so many calls, now back to back and now with pauses between them, and checks the replies.
 pub(crate) fn caller(name: &str, calls: u64) {
@@ -124,12 +123,6 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-fn runtime(threads: usize) -> Runtime {
-    let mut builder = Builder::new_multi_thread();
-    builder.worker_threads(threads).enable_all();
-    builder.build().unwrap()
-}
-
 /// A port's descriptor, as tokio waits for it.
 fn readiness(port: &ReceiveRight) -> AsyncFd<OwnedFd> {
     let descriptor = port.readiness().unwrap().try_clone_to_owned().unwrap();
@@ -166,7 +159,7 @@ fn tasks_on_tokio_share_a_port_and_each_message_goes_to_one() {
     let (port, name) = bind("shared");
     let mut callers: Vec<_> = (0..3).map(|_| start("caller", &name, 2000)).collect();
     let served: Arc<[AtomicU64; 4]> = Arc::default();
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     for task in 0..4 {
         let (port, served) = (port.clone(), served.clone());
         runtime.spawn(async move {
@@ -252,7 +245,7 @@ fn switches(pid: u32) -> u64 {
 fn the_descriptor_works_with_tokio() {
     let (port, name) = bind("readiness");
     let mut callers: Vec<_> = (0..3).map(|_| start("caller", &name, 2000)).collect();
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     runtime.spawn(async move {
         let readiness = readiness(&port);
         loop {
@@ -276,7 +269,7 @@ fn a_future_that_is_dropped_loses_no_message_whoever_comes_and_goes() {
     let mut senders: Vec<_> = (0..2).map(|_| start("sender", &name, MESSAGES)).collect();
     let seed = Random::seeded("dropped receivers").next();
     let seen: Arc<Mutex<HashSet<(u32, u64)>>> = Arc::default();
-    let runtime = runtime(3);
+    let runtime = common::runtime(3);
     let tasks: Vec<_> = (0..6)
         .map(|task| {
             let (port, seen) = (port.clone(), seen.clone());
@@ -311,7 +304,7 @@ fn tasks_threads_and_a_descriptor_at_one_port_leave_no_call_unanswered() {
     let (port, name) = bind("mixed");
     let mut callers: Vec<_> = (0..3).map(|_| start("caller", &name, 300)).collect();
     let mut random = Random::seeded("mixed receivers");
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     let end = Instant::now() + common::campaign(3);
     while Instant::now() < end {
         let stop = Arc::new(AtomicBool::new(false));
@@ -391,7 +384,7 @@ fn tasks_threads_and_a_descriptor_at_one_port_leave_no_call_unanswered() {
 #[test]
 fn callers_that_are_killed_midway_disturb_no_other() {
     let (port, name) = bind("killed");
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     for _ in 0..3 {
         let port = port.clone();
         runtime.spawn(async move {
@@ -417,7 +410,7 @@ fn callers_that_are_killed_midway_disturb_no_other() {
 #[test]
 fn a_peer_that_rings_for_nothing_all_the_time_delays_others_and_no_more() {
     let (port, name) = bind("rings");
-    let runtime = runtime(2);
+    let runtime = common::runtime(2);
     for _ in 0..2 {
         let port = port.clone();
         runtime.spawn(async move {
@@ -457,7 +450,7 @@ fn notices_come_to_tasks_and_make_the_descriptor_readable() {
         let holder = common::start("holds", &[&name]);
         holder.expect("ready");
         port.notify_no_senders();
-        let runtime = runtime(1);
+        let runtime = common::runtime(1);
         let waiting = runtime.spawn(async move {
             if !by_descriptor {
                 return port.receive_async().await.unwrap().notice();

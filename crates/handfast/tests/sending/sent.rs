@@ -34,11 +34,6 @@ fn start(what: &str) -> (Child, Arc<SendRight>) {
     (server, Arc::new(handfast::connect(&name).unwrap()))
 }
 
-async fn patiently<T>(future: impl Future<Output = T>) -> T {
-    let ended = tokio::time::timeout(common::PATIENCE, future).await;
-    ended.expect("it hangs")
-}
-
 fn message(sender: u64, number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[..8].copy_from_slice(&sender.to_le_bytes());
@@ -71,7 +66,7 @@ const MOMENT: Duration = Duration::from_millis(2);
 fn a_task_that_waits_for_room_goes_on_when_there_is_some_and_not_by_a_clock() {
     let (mut server, right) = start("room");
     let (mut delays, mut pace) = (Vec::new(), common::Pace::new());
-    one_thread().block_on(patiently(async {
+    one_thread().block_on(common::patiently(async {
         let mut last = 0;
         for _ in 0..20 {
             pace.look();
@@ -107,7 +102,7 @@ fn long_messages_of_tasks_wait_for_the_memory_that_earlier_ones_are_in() {
         bytes[..16].copy_from_slice(&message(sender, number));
         bytes
     };
-    one_thread().block_on(patiently(async {
+    one_thread().block_on(common::patiently(async {
         let mut full = 0;
         while right.try_send(&long(0, full + 1)).is_ok() {
             full += 1;
@@ -143,7 +138,7 @@ fn messages_of_tasks_and_threads_that_wait_for_room_all_arrive_and_each_ones_in_
                 }
             });
         }
-        one_thread().block_on(patiently(async {
+        one_thread().block_on(common::patiently(async {
             let send = |sender| {
                 let right = right.clone();
                 tokio::spawn(async move {
@@ -164,7 +159,7 @@ fn messages_of_tasks_and_threads_that_wait_for_room_all_arrive_and_each_ones_in_
 #[test]
 fn what_is_dropped_while_it_waits_is_not_sent() {
     let (mut server, right) = start("dropped");
-    one_thread().block_on(patiently(async {
+    one_thread().block_on(common::patiently(async {
         let full = fill(&right, 0, 0);
         let waiting = right.clone();
         let waits = tokio::spawn(async move { waiting.send_async(&message(0, full + 1)).await });
@@ -186,7 +181,7 @@ fn what_is_dropped_while_it_waits_is_not_sent() {
 fn rights_go_with_what_waits_for_room() {
     let (mut server, right) = start("rights");
     let own = handfast::anonymous().unwrap();
-    one_thread().block_on(patiently(async {
+    one_thread().block_on(common::patiently(async {
         let full = fill(&right, 0, 0);
         let (waiting, rights) = (right.clone(), [own.mint(1).into(), own.mint(2).into()]);
         let waits = tokio::spawn(async move {
@@ -205,7 +200,7 @@ fn rights_go_with_what_waits_for_room() {
 #[test]
 fn who_waits_for_room_hears_of_the_end_of_the_receiver() {
     let (mut server, right) = start("killed");
-    one_thread().block_on(patiently(async {
+    one_thread().block_on(common::patiently(async {
         fill(&right, 0, 0);
         let send = |_| {
             let right = right.clone();
