@@ -16,7 +16,8 @@ use std::sync::Arc;
 /// A port whose messages come to the receiver of another port: [`ReceiveRight::member`]. It has rights, badges, notices and an end of its
 /// own, and no thread, name or descriptor; it takes some 500 bytes.
 ///
-/// The port can be sent to another process ([`Right::Member`](crate::Right::Member)), where it shares the receiver that the message comes to.
+/// The port can be sent to another process ([`Right::Member`](crate::Right::Member)), where it shares the receiver that the message comes to, if that
+/// [takes such ports](Self::accept_at).
 ///
 /// Dropping the port revokes its rights: their holders are told as for [`ReceiveRight::revoke`]. The port also ends with the port whose
 /// receiver it shares.

@@ -16,7 +16,7 @@ use crate::error::{Misuse, RightError};
 use crate::link::Link;
 use crate::link::held::Held;
 use crate::member::MemberPort;
-use crate::poller::away;
+use crate::poller::diverted;
 use crate::port::{ONCE_MOVED_MAX, Port, ports};
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
@@ -34,14 +34,14 @@ use handfast_ring::{Fault, Rule};
 use handfast_sys::sync::{Condvar, Mutex, MutexGuard};
 use handfast_sys::{clock, thread};
 pub(crate) use home::Home;
-use leaver::Leaver;
+use source::TrailSource;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 mod arrival;
 pub(crate) mod home;
-mod leaver;
 mod once;
+mod source;
 
 /// Old home: the ports on their way out, and those that have gone and still have senders here.
 #[derive(Default)]
@@ -94,7 +94,7 @@ impl Leaving {
         let departure = Departure {
             link: held,
             port: port.clone(),
-            leaver: None,
+            source: None,
             arrived: None,
             has_once,
         };
@@ -134,7 +134,7 @@ struct Departure {
     link: Held,
     port: Arc<Port>,
     /// Once its message has been sent.
-    leaver: Option<Leaver>,
+    source: Option<TrailSource>,
     /// Once it has arrived: the way to where it is.
     arrived: Option<SendRight>,
     /// It has send-once rights that are not used.
@@ -256,16 +256,16 @@ pub(crate) fn stays(process: &Process, token: u32) {
 /// The message has been sent, through `link`.
 pub(crate) fn departed(process: &Arc<Process>, link: &Link, (token, right): (u32, Right)) {
     let stays_here = link.is_loop();
-    let Some(leaver) = Leaver::of(right, stays_here) else {
+    let Some(source) = TrailSource::of(right, stays_here) else {
         return;
     };
     let mut leaving = moves(process).leaving();
     match leaving.departures.get_mut(&token) {
-        Some(departure) => departure.leaver = Some(leaver),
+        Some(departure) => departure.source = Some(source),
         None => {
             drop(leaving);
             // Refused by now, or its process is gone.
-            return drop(leaver);
+            return drop(source);
         }
     }
     if !stays_here {
@@ -282,11 +282,11 @@ pub(crate) fn take_here(process: &Process, token: u32) -> Right {
         let Some(departure) = leaving.departures.get(&token) else {
             return Right::Dead;
         };
-        if departure.leaver.is_some() || clock::now_ns() >= until_ns {
+        if departure.source.is_some() || clock::now_ns() >= until_ns {
             let departure = leaving.departures.remove(&token);
             drop(leaving);
-            let leaver = departure.and_then(|departure| departure.leaver);
-            return leaver.map_or(Right::Dead, Leaver::into_right);
+            let source = departure.and_then(|departure| departure.source);
+            return source.map_or(Right::Dead, TrailSource::into_right);
         }
         drop(leaving);
         clock::nap();
@@ -337,7 +337,7 @@ fn take_departure(process: &Process, link: &Arc<Link>, token: u32) -> Option<Dep
 /// Starts the trail of a port that has been sent and has arrived.
 fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Leaving>, token: u32) {
     let is_there =
-        |departure: &&mut Departure| departure.leaver.is_some() && departure.arrived.is_some();
+        |departure: &&mut Departure| departure.source.is_some() && departure.arrived.is_some();
     if leaving
         .departures
         .get_mut(&token)
@@ -356,7 +356,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
     drop(leaving);
     let with_once = has_once.then(|| WithOnce(process.clone()));
     let Some(Departure {
-        leaver: Some(leaver),
+        source: Some(source),
         arrived: Some(to),
         ..
     }) = departure
@@ -364,7 +364,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         return;
     };
     let home = Arc::new(Home::new(process.clone(), to));
-    let port = leaver.port().clone();
+    let port = source.port().clone();
     let _ = port.home.set(home.clone());
     let (node, of) = (process.clone(), port.clone());
     let work = move || {
@@ -372,7 +372,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         // The trail has lanes of its own, shared by all trails: its provisions lie behind no message that waits for
         // them.
         handfast_sys::lock::number_apart();
-        home.serve(leaver, with_once);
+        home.serve(source, with_once);
         drop(home);
         trail_ended(&node, &of);
     };
@@ -414,7 +414,7 @@ pub(crate) fn end_all_moves(process: &Process) {
     let departures = core::mem::take(&mut moves(process).leaving().departures);
     moves(process).left.notify_all();
     drop(departures);
-    away::end_all(process);
+    diverted::end_all(process);
 }
 
 /// Control thread: a link has ended, and with it the ports that were on their way through it.
@@ -427,7 +427,7 @@ pub(crate) fn end_moves(process: &Process, link: &Arc<Link>) {
     moves(process).left.notify_all();
     // Their messages may not have been sent: then the ports are still here.
     let lost: Vec<_> = lost.into_iter().map(|(_, departure)| departure).collect();
-    let unsent = lost.iter().filter(|departure| departure.leaver.is_none());
+    let unsent = lost.iter().filter(|departure| departure.source.is_none());
     unsent.for_each(Departure::stays);
     drop(lost);
     for port in followed(process) {

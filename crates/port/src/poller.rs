@@ -6,9 +6,9 @@
 //! sleep, `upkeep` and `load` are done now and then, and `clearing` lets go of the lanes of the dead.
 
 pub(crate) mod answered;
-pub(crate) mod away;
 pub(crate) mod bells;
 pub(crate) mod clearing;
+pub(crate) mod diverted;
 pub(crate) mod gather;
 pub(crate) mod idle;
 pub(crate) mod in_turn;
@@ -35,8 +35,8 @@ use crate::port::notices::{MembersDue, Notices};
 use crate::process::Process;
 use crate::request::{Received, Request, notify};
 use crate::seal::Seal;
-use away::AwayPorts;
 use clearing::Clearing;
+use diverted::DivertedPorts;
 pub(crate) use gather::Gathers;
 use handfast_layout::bell as bell_layout;
 use handfast_layout::link::{Kind, LANES};
@@ -82,7 +82,7 @@ pub(crate) struct Poller {
     clients: Clients,
     /// The port has moved: messages that come are passed on.
     passes_on: bool,
-    away: Arc<AwayPorts>,
+    diverted: Arc<DivertedPorts>,
     /// The port is gone: messages that come belong to the next port at its receiver, or to the control thread.
     is_closed: bool,
     /// For one of the receivers of a port that is served on every CPU.
@@ -116,7 +116,7 @@ impl Poller {
             receiver,
             port,
             protocols: protocols::of(&process),
-            away: away::of(&process).clone(),
+            diverted: diverted::of(&process).clone(),
             process,
             notices,
             members_due,
@@ -295,7 +295,7 @@ impl Poller {
             Ok(peeked) => peeked,
             Err(fault) => return places::poison(self, key, fault),
         };
-        let lane = if is_handle(header.port) && self.away.is_empty() {
+        let lane = if is_handle(header.port) && self.diverted.is_empty() {
             lane
         } else if let Some(until_ns) = said::until_by(self, key, header) {
             places::park(self, key, until_ns);

@@ -23,10 +23,10 @@ pub(crate) enum Which {
     Relays,
     Switches,
     Servers,
-    Away,
+    Diverted,
 }
 
-const TABLES: usize = Which::Away as usize + 1;
+const TABLES: usize = Which::Diverted as usize + 1;
 
 /// The knowledge that a module has of a process.
 pub(crate) trait Table: Any + Send + Sync + Default {

@@ -1,8 +1,8 @@
 //! An old home: its trail passes on what still comes there.
 
 use super::WithOnce;
-use super::leaver::Leaver;
 use super::once::{self, OnceRights};
+use super::source::TrailSource;
 use crate::error::{Gone, ReceiveError, SendError};
 use crate::introduce::{self, OF_MOVED, Provided, mint, provide};
 use crate::link::introductions::Named;
@@ -71,9 +71,9 @@ impl Home {
 
     /// Passes on messages as they come, one after the other, until no peer can send here any more or no
     /// receiver is there. A message that cannot be passed on is dropped, which ends a call at its caller.
-    pub(super) fn serve(&self, leaver: Leaver, with_once: Option<WithOnce>) {
-        let port = leaver.port().clone();
-        leaver.passes_on();
+    pub(super) fn serve(&self, source: TrailSource, with_once: Option<WithOnce>) {
+        let port = source.port().clone();
+        source.passes_on();
         // A sender until the others have been told: of a port that never had one, too, it is said that it has lost the last.
         let _ = port.notices.added();
         notice::ask_no_senders(&port);
@@ -81,10 +81,10 @@ impl Home {
         asked::ask_death(&self.to, &port, 0);
         self.tell_holders(&port);
         notice::rights_ended(&port, 1);
-        let (mut once, mut is_left) = (OnceRights::of(leaver.unused_once(), with_once), false);
+        let (mut once, mut is_left) = (OnceRights::of(source.unused_once(), with_once), false);
         loop {
             let pause = once.make(|seal| mint(&self.process, &self.to, seal));
-            let mut request = match leaver.next(&self.process, pause) {
+            let mut request = match source.next(pause) {
                 Ok(request) => request,
                 Err(ReceiveError::TimedOut) => continue,
                 Err(_) => break,
@@ -112,16 +112,16 @@ impl Home {
                 break;
             }
             // No peer is left to be told; calls that came here before may be answered still.
-            if is_left && once.is_empty() && leaver.unused_once().is_empty() {
+            if is_left && once.is_empty() && source.unused_once().is_empty() {
                 if closing::leaves_nobody(&self.process, &port) {
-                    return leaver.drop_quietly();
+                    return source.drop_quietly();
                 }
                 is_left = false;
                 notice::ask_no_senders(&port);
             }
         }
         // Before the rights there: senders here are told first.
-        drop(leaver);
+        drop(source);
     }
 
     /// Tells the peers that have rights here where the port is now.

@@ -1,28 +1,28 @@
-//! A port on its way to another process, as its old home has it: what its trail receives by.
+//! The source of a trail's messages: a port on its way to another process, as its old home has it.
 
 use crate::error::ReceiveError;
+use crate::introduce;
 use crate::member::MemberPort;
-use crate::poller::away::{self, Away};
+use crate::poller::diverted::{self, Diverted};
 use crate::poller::idle;
 use crate::polling;
 use crate::port::{Port, ports};
-use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
 use crate::right::Right;
 use core::time::Duration;
 use std::sync::Arc;
 
-pub(super) enum Leaver {
+pub(super) enum TrailSource {
     /// It has a receiver of its own, where its trail receives.
     Own(ReceiveRight),
-    /// It shares a receiver, whose threads put aside what comes for it.
-    Member(MemberPort, Aside),
+    /// It shares a receiver, whose threads divert messages for it.
+    Member(MemberPort, Diversion),
     /// It shares a receiver, and goes nowhere.
     Here(MemberPort),
 }
 
-impl Leaver {
+impl TrailSource {
     /// The port of a right that has been sent.
     pub(super) fn of(right: Right, stays_here: bool) -> Option<Self> {
         Some(match right {
@@ -34,8 +34,8 @@ impl Leaver {
             }
             Right::Member(member) if stays_here => Self::Here(member),
             Right::Member(member) => {
-                let aside = Aside::of(member.port());
-                Self::Member(member, aside)
+                let diversion = Diversion::of(member.port());
+                Self::Member(member, diversion)
             }
             _ => return None,
         })
@@ -65,19 +65,14 @@ impl Leaver {
     }
 
     /// The next message, mark or notice. Blocks; where there is a receiver of its own, for `pause` at most.
-    pub(super) fn next(
-        &self,
-        process: &Process,
-        pause: Option<Duration>,
-    ) -> Result<Request, ReceiveError> {
+    pub(super) fn next(&self, pause: Option<Duration>) -> Result<Request, ReceiveError> {
         match (self, pause) {
             (Self::Own(receive), Some(pause)) => receive.receive_timeout(pause),
             (Self::Own(receive), None) => receive.receive(),
-            (Self::Member(member, aside), _) => {
-                let (request, has_room) = aside.away.next().ok_or(ReceiveError::Empty)?;
+            (Self::Member(_, diversion), _) => {
+                let (request, has_room) = diversion.diverted.next().ok_or(ReceiveError::Empty)?;
                 if has_room {
-                    crate::introduce::has_settled(process);
-                    ports::rouse(process, member.port().receiver);
+                    diversion.has_room();
                 }
                 Ok(request)
             }
@@ -101,29 +96,32 @@ impl Leaver {
     }
 }
 
-/// Messages for a port that shares a receiver are put aside, until this is dropped.
-pub(super) struct Aside {
+/// Messages for a port that shares a receiver are diverted, until this is dropped.
+pub(super) struct Diversion {
     port: Arc<Port>,
-    away: Arc<Away>,
+    diverted: Arc<Diverted>,
 }
 
-impl Aside {
+impl Diversion {
     fn of(port: &Arc<Port>) -> Self {
-        let away = Arc::default();
-        away::add(port, &away);
+        let diverted = Arc::default();
+        diverted::add(port, &diverted);
         Self {
             port: port.clone(),
-            away,
+            diverted,
         }
+    }
+
+    /// Lanes may wait for that.
+    fn has_room(&self) {
+        introduce::has_settled(&self.port.process);
+        ports::rouse(&self.port.process, self.port.receiver);
     }
 }
 
-impl Drop for Aside {
+impl Drop for Diversion {
     fn drop(&mut self) {
-        away::remove(&self.port, &self.away);
-        let process = &self.port.process;
-        // Lanes may wait for room.
-        crate::introduce::has_settled(process);
-        ports::rouse(process, self.port.receiver);
+        diverted::remove(&self.port, &self.diverted);
+        self.has_room();
     }
 }

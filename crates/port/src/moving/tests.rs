@@ -2,10 +2,16 @@ use super::*;
 use crate::anonymous;
 use crate::configuration::Configuration;
 use crate::descriptors::tests::{link, link_in};
+use crate::introduce::provide;
 use crate::lifecycle;
 use crate::link_end;
 use crate::links;
-use handfast_layout::link::Side;
+use crate::port::exported;
+use handfast_layout::lane_control::LaneControl;
+use handfast_layout::link::{Kind, Side};
+use handfast_proto::introductions::Claim;
+use handfast_proto::rights::ALL_PERMISSIONS;
+use handfast_ring::lane::Header;
 
 /// The link may end between the description of a right and its message, which is not sent then. A port that its owner still has
 /// would refuse connections for ever.
@@ -58,5 +64,47 @@ fn ports_of_one_user_leave_receivers_to_others() {
     for link in [hostile, other, own] {
         link_end::end_link(&node, &link);
     }
+    lifecycle::shutdown(&node);
+}
+
+/// The old home of a port that shares a receiver asks for rights in the name of its senders. A send-once right would be one to the
+/// receiver's own port, with a badge that the peer has chosen.
+#[test]
+fn the_old_home_of_a_port_that_shares_a_receiver_gets_no_send_once_right_there() {
+    let node = lifecycle::start(Configuration::new()).ok().unwrap();
+    let (link, _peer) = link_in(&node, handfast_sys::process::uid(), Side::Connector);
+    links::list(&node).push(Some(link.clone()));
+    let desk = crate::binding::nameless(&node, crate::Options::new())
+        .ok()
+        .unwrap();
+    MemberPort::accept_at(&desk);
+    let Right::Member(member) = settle_beside(&node, &link, (1, false), desk.port().receiver)
+    else {
+        panic!("it has not arrived");
+    };
+    let trail = exported::export_trail(&link, member.port()).unwrap();
+    let mints = |word, is_once| {
+        let said = LaneControl::Mint {
+            word,
+            badge: 5,
+            permissions: ALL_PERMISSIONS,
+            is_once,
+        };
+        let header = Header {
+            kind: Kind::CONTROL,
+            port: trail,
+            reply: 0,
+            generation: 0,
+            units: 0,
+            cpu: 0,
+        };
+        provide::hear_said(&link, &node, (header, &said.encode()), Some(0)).unwrap();
+        link.introductions().claims.get(word)
+    };
+    assert!(matches!(mints(3, false), Some(Claim::Granted(_))));
+    assert!(matches!(mints(4, true), Some(Claim::Dead)));
+    assert!(ports::unused_once(desk.port()).is_empty());
+    drop((member, desk));
+    link_end::end_link(&node, &link);
     lifecycle::shutdown(&node);
 }

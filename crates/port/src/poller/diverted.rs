@@ -1,5 +1,5 @@
-//! Ports that shared this receiver and have moved to another process: a thread that receives here puts what still comes for such a port
-//! aside, and the port's trail (`moving`) passes it on.
+//! Ports that shared a receiver and have moved to another process: a thread that receives there diverts the messages that still come for
+//! such a port to the port's trail (`moving`), which passes them on.
 //!
 //! There is room for what senders send before they follow. Beyond that a lane waits, so that its sender does, and messages in it for other
 //! ports wait, too; not for ever, since a port that has gone round has trails that share lanes, each of which may wait for another.
@@ -31,8 +31,8 @@ const ROOM_NS: u64 = 10_000_000_000;
 
 /// The messages, marks and notices that have come for a port that has moved, in the order in which they came.
 #[derive(Default)]
-pub(crate) struct Away {
-    state: Mutex<State, rank::Away>,
+pub(crate) struct Diverted {
+    state: Mutex<State, rank::Diverted>,
     came: Condvar,
 }
 
@@ -50,7 +50,7 @@ impl State {
     }
 }
 
-impl Away {
+impl Diverted {
     /// The next message, mark or notice, and whether there was no room while it lay here. Blocks. `None`: nothing comes any more.
     pub(crate) fn next(&self) -> Option<(Request, bool)> {
         let is_awaited = |state: &mut State| state.requests.is_empty() && !state.is_over;
@@ -96,24 +96,24 @@ pub(super) fn end(request: Request, why: &[u8]) {
 
 /// The ports of a process that shared receivers and have moved.
 #[derive(Default)]
-pub(super) struct AwayPorts {
+pub(super) struct DivertedPorts {
     /// So many.
     count: AtomicUsize,
-    ports: Mutex<Vec<(u32, Arc<Away>)>, rank::AwayPorts>,
+    ports: Mutex<Vec<(u32, Arc<Diverted>)>, rank::DivertedPorts>,
 }
 
 #[derive(Default)]
-struct AwayTable(Arc<AwayPorts>);
+struct DivertedTable(Arc<DivertedPorts>);
 
-impl Table for AwayTable {
-    const WHICH: Which = Which::Away;
+impl Table for DivertedTable {
+    const WHICH: Which = Which::Diverted;
 }
 
-pub(super) fn of(process: &Process) -> &Arc<AwayPorts> {
-    &process.tables.get::<AwayTable>().0
+pub(super) fn of(process: &Process) -> &Arc<DivertedPorts> {
+    &process.tables.get::<DivertedTable>().0
 }
 
-impl AwayPorts {
+impl DivertedPorts {
     /// Whether there are none.
     #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
@@ -122,30 +122,32 @@ impl AwayPorts {
     }
 }
 
-/// Where messages for this port are put aside, if it has moved.
-pub(super) fn of_port(process: &Process, port: u32) -> Option<Arc<Away>> {
+/// Where messages for this port are diverted, if it has moved.
+pub(super) fn of_port(process: &Process, port: u32) -> Option<Arc<Diverted>> {
     let ports = of(process).ports.lock();
     let mut ports = ports.iter().filter(|(of, _)| *of == port);
-    ports.next().map(|(_, away)| away.clone())
+    ports.next().map(|(_, diverted)| diverted.clone())
 }
 
-fn change(process: &Process, change: impl FnOnce(&mut Vec<(u32, Arc<Away>)>)) {
+fn change(process: &Process, change: impl FnOnce(&mut Vec<(u32, Arc<Diverted>)>)) {
     let mut ports = of(process).ports.lock();
     change(&mut ports);
-    // Release: pairs with the Acquire in `AwayPorts::is_empty`.
+    // Release: pairs with the Acquire in `DivertedPorts::is_empty`.
     of(process).count.store(ports.len(), Ordering::Release);
 }
 
-/// From now on messages for this port are put aside. No lock of its receiver: a thread may wait there for ever.
-pub(crate) fn add(port: &Port, away: &Arc<Away>) {
-    change(&port.process, |ports| ports.push((port.id, away.clone())));
+/// From now on messages for this port are diverted. No lock of its receiver: a thread may wait there for ever.
+pub(crate) fn add(port: &Port, diverted: &Arc<Diverted>) {
+    change(&port.process, |ports| {
+        ports.push((port.id, diverted.clone()))
+    });
     for link in links::all(&port.process) {
         // Release: pairs with the Acquire in `Lane::usual`. The next message of each lane is looked up.
         link.rights.ended.fetch_add(1, Ordering::Release);
     }
-    // Acquire: pairs with the Release of a thread that ends the ports of a receiver, which ends what is aside after that (`end_at`).
+    // Acquire: pairs with the Release of a thread that ends the ports of a receiver, which ends the diversion after that (`end_at`).
     if port.is_closing.load(Ordering::Acquire) {
-        away.end();
+        diverted.end();
     }
 }
 
@@ -162,16 +164,16 @@ pub(crate) fn end_all(process: &Process) {
 fn end_those(process: &Process, is_one: impl Fn(u32) -> bool) {
     let ports = of(process).ports.lock().clone();
     let ended = ports.iter().filter(|(port, _)| is_one(*port));
-    ended.for_each(|(_, away)| away.end());
+    ended.for_each(|(_, diverted)| diverted.end());
 }
 
 /// The port's trail ends: so do the calls that lie there.
-pub(crate) fn remove(port: &Port, away: &Arc<Away>) {
-    away.end();
+pub(crate) fn remove(port: &Port, diverted: &Arc<Diverted>) {
+    diverted.end();
     change(&port.process, |ports| {
-        ports.retain(|(_, its)| !Arc::ptr_eq(its, away));
+        ports.retain(|(_, its)| !Arc::ptr_eq(its, diverted));
     });
-    let requests = core::mem::take(&mut away.state.lock().requests);
+    let requests = core::mem::take(&mut diverted.state.lock().requests);
     requests.into_iter().for_each(|request| end(request, &[]));
 }
 

@@ -1,6 +1,6 @@
 //! How a receiver looks around, goes to sleep, and ends.
 
-use super::{Poller, away, bells, clearing, load, pinned, places, upkeep, waiting};
+use super::{Poller, bells, clearing, diverted, load, pinned, places, upkeep, waiting};
 use crate::link::group::Group;
 use crate::link::wake::wake_caller;
 use core::sync::atomic::Ordering;
@@ -55,7 +55,7 @@ pub(crate) fn close(poller: &mut Poller) {
     poller.waiting.clear();
     poller.rota = Rota::new(poller.clients.cap);
     (poller.lanes, poller.free) = (Vec::new(), Vec::new());
-    away::end_at(&poller.process, poller.receiver);
+    diverted::end_at(&poller.process, poller.receiver);
     // Threads that find the port before it leaves the list take up no lane any more.
     poller.is_closed = true;
 }

@@ -2,7 +2,7 @@
 //! name.
 
 use super::patience::UNCLAIMED_NS;
-use super::{Poller, away, lane, pinned, places, through};
+use super::{Poller, diverted, lane, pinned, places, through};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::process::Process;
@@ -30,12 +30,12 @@ pub(super) fn until(poller: &mut Poller, key: Key) -> Option<u64> {
 #[cold]
 pub(super) fn until_by(poller: &mut Poller, key: Key, header: Header) -> Option<u64> {
     let word = header.port;
-    let (is_known, has_none) = (is_handle(word), poller.away.is_empty());
+    let (is_known, has_none) = (is_handle(word), poller.diverted.is_empty());
     if is_known && has_none || header.kind == Kind::CONTROL && word == 0 {
         return None;
     }
     let now_ns = poller.waiting.patience.look();
-    if !has_none && let Some(until_ns) = away::until(poller, key, header, now_ns) {
+    if !has_none && let Some(until_ns) = diverted::until(poller, key, header, now_ns) {
         let lane = poller.lanes[key].as_mut()?;
         (lane.is_claimed, lane.until_ns) = (false, Some(until_ns));
         return lane.until_ns.filter(|until_ns| now_ns <= *until_ns);

@@ -1,6 +1,6 @@
 //! Which right a message came through.
 
-use super::away::{self, Away};
+use super::diverted::{self, Diverted};
 use super::lane::NO_RIGHT;
 use super::{Poller, Protocols};
 use crate::link::Link;
@@ -43,7 +43,7 @@ pub(super) fn look_up(poller: &mut Poller, key: Key, header: Header) -> Result<T
         Named::To(target) if target.port == poller.port => Seal::of(target),
         Named::To(target) => match beside(&poller.process, poller.receiver, target.port) {
             Some(port) => match &port.once {
-                None => match away::of_port(&poller.process, target.port) {
+                None => match diverted::of_port(&poller.process, target.port) {
                     None => Seal::of_member(target),
                     // It is no lane's usual right.
                     Some(_) => {
@@ -119,7 +119,7 @@ pub(super) fn taken_rare(
 /// Answers a message for a port that has ended, or by a right that was revoked.
 #[cold]
 pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Option<Request> {
-    away::end(request, why);
+    diverted::end(request, why);
     poller.looks.again = true;
     None
 }
@@ -127,21 +127,21 @@ pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Optio
 /// A notice or a mark for a port of this receiver. It comes back where the port has not moved.
 #[cold]
 pub(super) fn divert(poller: &mut Poller, port: u32, request: Request) -> Option<Request> {
-    match away::of_port(&poller.process, port) {
-        Some(away) => put(poller, &away, request),
+    match diverted::of_port(&poller.process, port) {
+        Some(diverted) => put(poller, &diverted, request),
         None => Some(request),
     }
 }
 
-fn put(poller: &mut Poller, away: &Away, request: Request) -> Option<Request> {
+fn put(poller: &mut Poller, diverted: &Diverted, request: Request) -> Option<Request> {
     poller.looks.again = true;
-    match away.push(request) {
+    match diverted.push(request) {
         Ok(()) => None,
         Err(request) => refuse(poller, request, &[]),
     }
 }
 
-/// See [`Protocols::adopt`]: the parts of a message by this right to this receiver. It may be put aside and go on to another process.
+/// See [`Protocols::adopt`]: the parts of a message by this right to this receiver. It may be diverted and go on to another process.
 #[cold]
 pub(super) fn adopt_rest(
     by: (&dyn Protocols, &Arc<Process>),
@@ -150,10 +150,10 @@ pub(super) fn adopt_rest(
 ) -> Result<(), Fault> {
     let (protocols, process) = by;
     let port = || match named((protocols, process), link, word, 0) {
-        Named::To(target) => away::of_port(process, target.port),
+        Named::To(target) => diverted::of_port(process, target.port),
         _ => None,
     };
-    let stays = away::of(process).is_empty() || port().is_none();
+    let stays = diverted::of(process).is_empty() || port().is_none();
     protocols.adopt(process, (link, stays.then_some(receiver)), message)
 }
 
