@@ -6,7 +6,7 @@ use handfast::error::{Gone, SendError};
 use handfast::{ReceiveRight, Request, SendRight};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Runtime;
 
 /// Makes a call, and ends it as it is told: at a deadline in milliseconds, by dropping it, or not at all.
 pub(crate) fn client(name: &str) {

@@ -1,13 +1,11 @@
 //! Calls that tasks wait for, on tokio, with servers in other processes.
 
 use crate::common;
-use crate::common::Child;
 use handfast::SendRight;
 use handfast::error::{Gone, SendError};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
-use tokio::runtime::{Builder, Runtime};
 
 /// Answers `now` at once, and holds other calls until it is sent `go`; says how many of them had
 /// been given up by then. `close` drops the port, and then the calls.
