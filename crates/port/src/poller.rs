@@ -49,7 +49,7 @@ use in_turn::Look;
 use lane::{Lane, wake_for_room};
 use pinned::Pinned;
 pub(crate) use protocols::{InLane, Protocols, serve_by};
-use state::{Clients, Counts, Foreigners, Looks, Seen, Waits};
+use state::{Clients, Counts, Foreigners, Looks, PassesOn, Seen, Waits};
 use std::sync::Arc;
 use through::Through;
 use waiting::Waiting;
@@ -80,8 +80,7 @@ pub(crate) struct Poller {
     /// Lanes with a message that waits for the right it names.
     waiting: Waiting,
     clients: Clients,
-    /// The port has moved: messages that come are passed on.
-    passes_on: bool,
+    passes_on: PassesOn,
     diverted: Arc<DivertedPorts>,
     /// The port is gone: messages that come belong to the next port at its receiver, or to the control thread.
     is_closed: bool,
@@ -144,7 +143,7 @@ impl Poller {
                 overloaded: false,
                 fenceless: false,
             },
-            passes_on: false,
+            passes_on: PassesOn::Nothing,
             is_closed: false,
             pinned: None,
             waits: Waits {

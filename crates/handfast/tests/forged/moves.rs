@@ -4,7 +4,7 @@
 use crate::common;
 use crate::forger::{Forgery, Hand, expect_cut, refused_by_name, serves, start_honest};
 use handfast::error::Rule;
-use handfast::{ReceiveRight, Right, SendRight};
+use handfast::{Right, SendRight};
 use handfast_layout::bell::RECEIVERS;
 use handfast_layout::control::ControlMessage as M;
 use handfast_layout::hello::Process;
@@ -253,13 +253,13 @@ fn what_is_said_of_moves_nobody_made_changes_nothing() {
 }
 
 /// Keeps the rights that come. Told `right`, makes a port, and gives the last that came a right to it; told
-/// `move`, moves the port to the first.
+/// `member`, one that shares the receiver; told `move`, moves the port to the first.
 pub(crate) fn mover(name: &str) {
     let cuts = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(cuts).unwrap();
     let port = handfast::bind(name).unwrap();
     let kept = std::sync::Mutex::new(Vec::<SendRight>::new());
-    let mut moving: Option<ReceiveRight> = None;
+    let mut moving: Option<Right> = None;
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {
@@ -280,13 +280,20 @@ pub(crate) fn mover(name: &str) {
             let kept = kept.lock().unwrap();
             match told.as_str() {
                 "right" => {
-                    let port = moving.insert(handfast::anonymous().unwrap());
+                    let port = handfast::anonymous().unwrap();
                     let to = kept.last().unwrap();
                     to.with([port.mint(7).into()]).send(b"").unwrap();
+                    moving = Some(port.into());
+                }
+                "member" => {
+                    let member = port.member().unwrap();
+                    let to = kept.last().unwrap();
+                    to.with([member.mint(7).into()]).send(b"").unwrap();
+                    moving = Some(member.into());
                 }
                 "move" => {
                     let port = moving.take().unwrap();
-                    kept[0].with([port.into()]).send(b"").unwrap();
+                    kept[0].with([port]).send(b"").unwrap();
                 }
                 _ => unreachable!("{told}"),
             }
@@ -325,7 +332,7 @@ fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
     mover.tell("move");
     let units = home.next_units(1);
     match Part::parse(&units).unwrap().0 {
-        Part::Receive { token, .. } => token,
+        Part::Receive { token, .. } | Part::Member { token, .. } => token,
         part => panic!("{part:?}"),
     }
 }
@@ -336,10 +343,19 @@ const fn new_port(turn: u32) -> u32 {
 }
 
 /// A sender gets a right, and is told that its port has moved.
-fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), turn: u32) -> Told {
+fn is_told(mover: &mut common::Child, hands: (&mut Hand, &mut Hand), turn: u32) -> Told {
+    is_told_of(mover, "right", hands, turn)
+}
+
+fn is_told_of(
+    mover: &mut common::Child,
+    what: &str,
+    (home, sender): (&mut Hand, &mut Hand),
+    turn: u32,
+) -> Told {
     sender.send(b"", &[own(6)]);
     sender.settle();
-    mover.tell("right");
+    mover.tell(what);
     let Part::OfSender { handle, port } = Part::parse(&sender.next_units(1)).unwrap().0 else {
         panic!("no right");
     };
@@ -448,6 +464,29 @@ fn a_mark_for_a_port_that_went_down_with_its_home_is_no_fault() {
     for _ in 0..3 {
         sender.settle();
     }
+    serves(&name);
+    assert_eq!(server.said(), None);
+    server.finish();
+}
+
+/// A sender that does not follow has its right at the old home.
+#[test]
+fn the_end_of_a_port_that_shared_a_receiver_is_told_at_its_old_home() {
+    let (mut server, name, mut home) = moving("ended-there");
+    let mut sender = Hand::new(&name, 3);
+    let told = is_told_of(&mut server, "member", (&mut home, &mut sender), 0);
+    let revoked = |name: &[u32]| {
+        Packet::of(M::Revoked {
+            in_vain: false,
+            names: name.into(),
+        })
+    };
+    assert!(home.say(revoked(&[1 << 31 | 100])));
+    assert_eq!(
+        sender.hear().message(),
+        revoked(&[told.handle]).message(),
+        "of the right there"
+    );
     serves(&name);
     assert_eq!(server.said(), None);
     server.finish();

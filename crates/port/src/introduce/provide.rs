@@ -237,6 +237,8 @@ fn own_port(
 ) -> Result<Option<Arc<Port>>, Fault> {
     match introduce::named(link, process, name, now_ns) {
         Named::Trail(port) => Ok(ports::by_id(process, port)),
+        // Said before the peer had heard of the end.
+        Named::Revoked => Ok(None),
         _ => Err(Rule::Introduction.broken()),
     }
 }

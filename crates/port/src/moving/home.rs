@@ -205,7 +205,7 @@ impl Home {
     /// The port was to be told this.
     fn told(&self, number: u64) -> bool {
         let to = &self.to;
-        while ended::failure(to).is_none() {
+        while !is_over(to) {
             let words = (to.handle(), 0, 0);
             let said = LaneControl::Told { number };
             let lane = lanes::to(to.link(), to.receiver());
@@ -244,7 +244,7 @@ impl Home {
     fn minted(&self, seal: Seal) -> Option<SendRight> {
         let since_ns = clock::ticks_ns();
         loop {
-            if ended::failure(&self.to).is_some() {
+            if is_over(&self.to) {
                 return None;
             }
             let link = self.to.link();
@@ -296,6 +296,11 @@ impl NewHome for Home {
     fn tell_again(&self, right: (u32, Handle)) -> bool {
         self.trail().tell_again(right)
     }
+}
+
+/// Whether the port has ended at its new home, or the link there has. The end of a port that shares a receiver revokes the rights to it.
+fn is_over(right: &SendRight) -> bool {
+    ended::failure(right).is_some() || ended::is_revoked(right)
 }
 
 /// Waits for the new home's word on its own rights. A thread there may be waiting for this process's word at that moment, which it does

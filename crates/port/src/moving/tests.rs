@@ -8,10 +8,12 @@ use crate::link_end;
 use crate::links;
 use crate::port::exported;
 use handfast_layout::lane_control::LaneControl;
-use handfast_layout::link::{Kind, Side};
+use handfast_layout::link::{Kind, LANE_HEAD_BYTES, LANES, Side};
 use handfast_proto::introductions::Claim;
 use handfast_proto::rights::ALL_PERMISSIONS;
-use handfast_ring::lane::Header;
+use handfast_region::Memory;
+use handfast_ring::lane::{Header, Place};
+use std::time::Instant;
 
 /// The link may end between the description of a right and its message, which is not sent then. A port that its owner still has
 /// would refuse connections for ever.
@@ -83,13 +85,7 @@ fn the_old_home_of_a_port_that_shares_a_receiver_gets_no_send_once_right_there()
         panic!("it has not arrived");
     };
     let trail = exported::export_trail(&link, member.port()).unwrap();
-    let mints = |word, is_once| {
-        let said = LaneControl::Mint {
-            word,
-            badge: 5,
-            permissions: ALL_PERMISSIONS,
-            is_once,
-        };
+    let says = |said: LaneControl| {
         let header = Header {
             kind: Kind::CONTROL,
             port: trail,
@@ -99,12 +95,77 @@ fn the_old_home_of_a_port_that_shares_a_receiver_gets_no_send_once_right_there()
             cpu: 0,
         };
         provide::hear_said(&link, &node, (header, &said.encode()), Some(0)).unwrap();
+    };
+    let mints = |word, is_once| {
+        says(LaneControl::Mint {
+            word,
+            badge: 5,
+            permissions: ALL_PERMISSIONS,
+            is_once,
+        });
         link.introductions().claims.get(word)
     };
     assert!(matches!(mints(3, false), Some(Claim::Granted(_))));
     assert!(matches!(mints(4, true), Some(Claim::Dead)));
     assert!(ports::unused_once(desk.port()).is_empty());
-    drop((member, desk));
+    // An old home that has not heard of the end yet goes on.
+    drop(member);
+    assert!(matches!(mints(5, false), Some(Claim::Dead)));
+    says(LaneControl::Told { number: 1 });
+    assert_eq!(link.exports().resolve(trail), Some(Meaning::Revoked));
+    drop(desk);
     link_end::end_link(&node, &link);
     lifecycle::shutdown(&node);
+}
+
+/// What is taken from a lane has arrived again once the port whose messages were passed on has no senders at its old home.
+#[test]
+fn lanes_pass_nothing_on_after_the_last_diversion() {
+    let node = || crate::Node::builder().start().unwrap();
+    let (old, new, sender) = (node(), node(), node());
+    let own_name = |what: &str| format!("{what}-{}", std::process::id());
+    let desk = old.bind(&own_name("diverts")).unwrap();
+    let home = new.bind(&own_name("home")).unwrap();
+    MemberPort::accept_at(&home);
+    let to_desk = sender.connect(&own_name("diverts")).unwrap();
+    let to_home = old.connect(&own_name("home")).unwrap();
+    let member = desk.member().unwrap();
+    let right = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let request = desk.receive().unwrap();
+            let right = member.mint(3);
+            request.reply_with(b"", [right.into()]).unwrap();
+        });
+        to_desk.call(b"").unwrap().take_rights().pop()
+    });
+    let Some(Right::Send(right)) = right else {
+        panic!("no right came");
+    };
+    let link = right.link().clone();
+    let passes_on = || {
+        (0..LANES).any(|lane| {
+            let at = Place::of(link.calls, lane).passed_on();
+            let is_there = link.region.is_there(link.calls.lane(lane), LANE_HEAD_BYTES);
+            is_there && link.region.load(at, Ordering::Relaxed) != 0
+        })
+    };
+    to_home.with([member.into()]).send(b"take it").unwrap();
+    // Before the old home hears that it has arrived: the sender cannot follow yet.
+    right.send(b"by the old home").unwrap();
+    let receives = |does: bool| {
+        let until = Instant::now() + handfast_testing::PATIENCE;
+        while passes_on() != does {
+            assert!(Instant::now() < until, "passes on: {}", !does);
+            to_desk.send(b"").unwrap();
+            let _ = desk.receive().unwrap();
+        }
+    };
+    receives(true);
+    let taken = home.receive().unwrap().take_rights();
+    let request = home.receive().unwrap();
+    assert_eq!(request.bytes(), b"by the old home");
+    drop((right, request));
+    receives(false);
+    drop((taken, desk));
+    [old, new, sender].iter().for_each(crate::Node::shutdown);
 }

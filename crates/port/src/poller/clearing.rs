@@ -1,6 +1,6 @@
 //! How a receiver lets go of the lanes of links that have ended: some at a time, however many there are.
 
-use super::state::Foreigners;
+use super::state::{Foreigners, PassesOn};
 use super::{Lane, Poller, lane, load, pinned, places, rung, through};
 use crate::link::introductions::Named;
 use crate::link::wake::wake_caller;
@@ -328,7 +328,7 @@ pub(crate) fn leave_lane(poller: &mut Poller, link: &Arc<Link>, index: u32) -> R
         }
         poller.free.push(key);
         poller.counts.taken += lane.count_for_link();
-        if poller.passes_on {
+        if poller.passes_on != PassesOn::Nothing {
             lane.consumer.passes_on(&link.region, false);
         }
         link.return_consumer(index, lane.consumer);

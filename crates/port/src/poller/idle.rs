@@ -1,5 +1,6 @@
 //! How a receiver looks around, goes to sleep, and ends.
 
+use super::state::PassesOn;
 use super::{Poller, bells, clearing, diverted, load, pinned, places, upkeep, waiting};
 use crate::link::group::Group;
 use crate::link::wake::wake_caller;
@@ -13,9 +14,21 @@ use handfast_wait::word;
 
 /// The port has moved: messages received from now on are passed on, and have not arrived by being received.
 pub(crate) fn pass_on(poller: &mut Poller) {
-    poller.passes_on = true;
+    poller.passes_on = PassesOn::All;
+    say_passes_on(poller, true);
+}
+
+/// Once no port that shared a receiver is away, messages for such ports have arrived by being received, as before.
+pub(super) fn rest_from_diverted(poller: &mut Poller) {
+    if poller.passes_on == PassesOn::Diverted && poller.diverted.is_empty() {
+        poller.passes_on = PassesOn::Nothing;
+        say_passes_on(poller, false);
+    }
+}
+
+fn say_passes_on(poller: &Poller, does: bool) {
     for lane in poller.lanes.iter().flatten() {
-        lane.consumer.passes_on(&lane.link.region, true);
+        lane.consumer.passes_on(&lane.link.region, does);
     }
 }
 
@@ -32,7 +45,7 @@ pub(crate) fn close(poller: &mut Poller) {
             continue;
         };
         (poller.protocols).refuse_waiting(&poller.process, &lane.link, &mut lane.consumer);
-        if poller.passes_on {
+        if poller.passes_on != PassesOn::Nothing {
             // No process has a right any more to the port that has moved.
             lane.consumer.passes_on(&lane.link.region, false);
         }

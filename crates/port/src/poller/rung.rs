@@ -1,5 +1,6 @@
 //! Lanes that rang.
 
+use super::state::PassesOn;
 use super::{Lane, Poller};
 use crate::link::hearing::Hearing;
 use crate::link::{incoming, untouched};
@@ -72,7 +73,7 @@ pub(super) fn key_of(poller: &mut Poller, link: &Hearing, index: u32) -> Option<
         return None;
     }
     let consumer = link.take_consumer(index);
-    if poller.passes_on {
+    if poller.passes_on == PassesOn::All {
         consumer.passes_on(&link.region, true);
     }
     let lane = Lane::new(link.clone(), index, consumer);

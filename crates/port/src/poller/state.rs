@@ -89,3 +89,13 @@ impl Foreigners {
         }
     }
 }
+
+/// Of what messages go on elsewhere, and have not arrived when they have been taken here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum PassesOn {
+    Nothing,
+    /// Those for ports that shared the receiver and have moved: lanes in which one has come say so.
+    Diverted,
+    /// All: the port has moved.
+    All,
+}

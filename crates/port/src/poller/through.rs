@@ -2,6 +2,7 @@
 
 use super::diverted::{self, Diverted};
 use super::lane::NO_RIGHT;
+use super::state::PassesOn;
 use super::{Poller, Protocols};
 use crate::link::Link;
 use crate::link::introductions::Named;
@@ -99,6 +100,9 @@ pub(super) fn taken_rare(
     if let Some(lane) = lane.filter(|_| !seal.is_once()) {
         // It has not arrived by that: a right to the port that comes again may not overtake it.
         lane.consumer.passes_on(&lane.link.region, true);
+        if poller.passes_on == PassesOn::Nothing {
+            poller.passes_on = PassesOn::Diverted;
+        }
     }
     let request = match header.kind {
         Kind::PASSED => poller.taken_passed(key, header, len_bytes, seal),

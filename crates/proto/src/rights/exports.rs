@@ -253,12 +253,13 @@ impl Exports {
         revoked
     }
 
-    /// As [`Self::revoke`], of all rights to ports for which `is_one` holds. Looks at all rights.
+    /// As [`Self::revoke`], of all rights to ports for which `is_one` holds, those of old homes among them. Looks at all rights.
     pub fn revoke_all(&mut self, is_one: impl Fn(u32) -> bool) -> Option<Revoked> {
         let entries = self.by_target.iter().copied();
-        let places: Vec<_> = entries
+        let mut places: Vec<_> = entries
             .filter(|place| is_one(self.entries[*place as usize].target().port))
             .collect();
+        places.extend(self.end_trails(&is_one));
         let mut revoked = Revoked::default();
         for place in &places {
             self.revoke_at(*place, &mut revoked);

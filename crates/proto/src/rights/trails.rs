@@ -55,6 +55,12 @@ impl Exports {
         }
     }
 
+    /// The ports for which `is_one` holds have ended: the places of their old homes' rights.
+    pub(super) fn end_trails(&mut self, is_one: impl Fn(u32) -> bool) -> Vec<u32> {
+        let ended = self.trails.extract_if(.., |trail| is_one(trail.port));
+        ended.map(|trail| trail.place).collect()
+    }
+
     /// The right of the old home of `port`, if there is one, is told of when it ends, as one with this badge. Whether that was not so
     /// before.
     pub(super) fn watch_trail(&mut self, port: u32, badge: u64) -> bool {
@@ -120,6 +126,23 @@ mod tests {
         );
         let (mut exports, _) = self::home();
         assert_eq!(exports.end().ports, [(PORT, 1)]);
+    }
+
+    #[test]
+    fn an_old_homes_right_is_revoked_when_its_port_ends() {
+        let (mut exports, home) = home();
+        let other = exports.export_trail(PORT + 1, 16).unwrap();
+        let revoked = exports.revoke_all(|port| port == PORT).unwrap();
+        assert_eq!((revoked.handles, revoked.ended), (vec![home], 1));
+        assert_eq!(exports.resolve(home), Some(Meaning::Revoked));
+        assert!(!exports.may_mint(PORT, 5) && exports.may_mint(PORT + 1, 5));
+        assert_eq!(exports.resolve(other), Some(Meaning::Trail(PORT + 1)));
+        assert_eq!(exports.revoke_all(|port| port == PORT), None);
+        assert_eq!((exports.len(), exports.used()), (1, 2));
+        assert_eq!(exports.release(home, 1), Ok(true));
+        assert_eq!(exports.finish(home), None);
+        assert_eq!(exports.used(), 1);
+        assert_eq!(exports.end().ports, [(PORT + 1, 1)]);
     }
 
     #[test]
