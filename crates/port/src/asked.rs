@@ -112,7 +112,8 @@ pub(crate) fn ask_death(right: &SendRight, told: &Arc<Port>, number: u64) {
     tell_death(this);
     let now = route::best(right);
     if !Arc::ptr_eq(this.link(), now.link()) {
-        deaths::move_to(this.link(), this.port(), (now.link(), now.port()));
+        let new = (&**now.link(), now.port(), now.handle());
+        deaths::move_to((this.link(), this.port(), this.handle()), new);
         tell_death(now);
     }
 }

@@ -304,7 +304,8 @@ fn switch_to(
     // Wakers of the application may run in what follows.
     drop((lanes, one));
     link.disturb();
-    deaths::move_to(link, old_port, (direct.link(), direct.port()));
+    let new = (&**direct.link(), direct.port(), direct.handle());
+    deaths::move_to((link, old_port, name), new);
     // Before the look, as in `notify_death`.
     asked::tell_death(&direct);
     // Messages to other ports there may have it in them, too. After the count: a thread that posts one after

@@ -245,7 +245,13 @@ fn run(seed: u64) -> (u64, u64) {
         }
     }
     let living = || scene.homes.iter().filter(|home| home.number != victim);
-    let heard = |home: &Arc<Home>| world.as_process(home.number, || home.hear(&scene));
+    let heard = |home: &Arc<Home>| {
+        world.as_process(home.number, || {
+            // A thread receives there, by which those hear whose ports have shared that receiver.
+            home.left_to_hear(&scene);
+            home.hear(&scene)
+        })
+    };
     settle(&scene, || match living().map(heard).sum::<usize>() {
         0 => Ok(()),
         unheard => Err(format!("{unheard} ends of ports are not told of")),

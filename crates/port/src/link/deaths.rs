@@ -85,12 +85,35 @@ fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
     }
 }
 
-/// A port of the peer has moved to where the peer of `to` is: its death is heard of there. Looked for after that.
-pub(crate) fn move_to(link: &Link, port: u32, (to, of): (&Link, u32)) {
-    let is_its = |asked: &mut DeathNotice| asked.of == port;
-    let mut moved: Vec<_> = link.death_notices().extract_if(.., is_its).collect();
+/// A port of the peer has moved to where the peer of `to` is, and the right with this name has become the one named there: its death
+/// is heard of there. So are those that were asked after by rights which this process does not have any more. Looked for after that.
+pub(crate) fn move_to(
+    (link, port, name): (&Link, u32, Handle),
+    (to, of, new): (&Link, u32, Handle),
+) {
+    let of_port = |asked: &&DeathNotice| asked.of == port && asked.handle != name;
+    let others: Vec<_> = link
+        .death_notices()
+        .iter()
+        .filter(of_port)
+        .map(|asked| asked.handle)
+        .collect();
+    let imports = link.imports();
+    let gone: Vec<_> = others
+        .into_iter()
+        .filter(|other| imports.port_of(*other).is_none())
+        .collect();
+    drop(imports);
+    let goes = |asked: &mut DeathNotice| {
+        asked.of == port && (asked.handle == name || gone.contains(&asked.handle))
+    };
+    let mut moved: Vec<_> = link.death_notices().extract_if(.., goes).collect();
     for asked in &mut moved {
-        (asked.of, asked.handle) = (of, OF_MOVED);
+        asked.of = of;
+        asked.handle = match asked.handle == name {
+            true => new,
+            false => OF_MOVED,
+        };
     }
     to.death_notices().append(&mut moved);
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 pub(super) enum TrailSource {
     /// It has a receiver of its own, where its trail receives.
     Own(ReceiveRight),
-    /// It shares a receiver, whose threads divert messages for it.
+    /// It shares a receiver, whose threads divert messages for it. The port is dropped first: a thread that finds no diversion looks for it.
     Member(MemberPort, Diversion),
     /// It shares a receiver, and goes nowhere.
     Here(MemberPort),

@@ -131,9 +131,14 @@ pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Optio
 /// A notice or a mark for a port of this receiver. It comes back where the port has not moved.
 #[cold]
 pub(super) fn divert(poller: &mut Poller, port: u32, request: Request) -> Option<Request> {
-    match diverted::of_port(&poller.process, port) {
-        Some(diverted) => put(poller, &diverted, request),
-        None => Some(request),
+    if let Some(diverted) = diverted::of_port(&poller.process, port) {
+        return put(poller, &diverted, request);
+    }
+    // A port whose trail has just ended has ended before that; a send-once right's, before its notice.
+    let is_there = request.seal().is_once() || ports::by_id(&poller.process, port).is_some();
+    match is_there {
+        true => Some(request),
+        false => refuse(poller, request, &[]),
     }
 }
 

@@ -160,6 +160,20 @@ impl Home {
         scene.spawn(self.number, move || home.serve_hub(&of, hub));
     }
 
+    /// One of the rights to the ports of other nodes that mint rights.
+    pub(super) fn right_to_hub(&self, scene: &Scene) -> Option<(u32, SendRight)> {
+        let others = scene.homes.iter().filter(|home| home.number != self.number);
+        let number =
+            |home: &Arc<Self>| home.hub.lock().unwrap().as_ref().map(|(number, _)| *number);
+        let hubs: Vec<_> = others.filter_map(number).collect();
+        let held = self.held.lock().unwrap();
+        let found: Vec<_> = held
+            .iter()
+            .filter(|(port, _)| hubs.contains(port))
+            .collect();
+        (!found.is_empty()).then(|| found[random(found.len() as u64) as usize].clone())
+    }
+
     /// Drops all rights, but those to ports whose ends it is to be told of.
     pub(super) fn forget(&self) {
         let held = core::mem::take(&mut *self.held.lock().unwrap());
@@ -359,8 +373,12 @@ impl Home {
             once.swap_remove(at)
         };
         match random(4) {
-            0 => drop(right),
+            0 => {
+                scene.tell(self.number, format_args!("drops once of {port}"));
+                drop(right);
+            }
             1 | 2 => {
+                scene.tell(self.number, format_args!("sends by once of {port}"));
                 let sent = right.send(&bytes(Wish::Name as u8, port, 0));
                 let sent = sent.map_err(|failed| failed.error);
                 let _ = scene.expect(self, (Wish::Name, port, None), sent);
@@ -370,6 +388,7 @@ impl Home {
                     return;
                 };
                 let said = bytes(Wish::Keep as u8, port, 0);
+                scene.tell(self.number, format_args!("gives once of {port} to {by}"));
                 let sent = to.with([right.into()]).send_timeout(&said, PATIENCE);
                 let sent = sent.map_err(|returned| returned.error);
                 let _ = scene.expect(self, (Wish::Keep, by, Some(port)), sent);

@@ -1,7 +1,8 @@
-//! A port that mints rights, which it may revoke, and makes ports that share its receiver. It stays where it is.
+//! A port that mints rights, which it may revoke, and makes ports that share its receiver. It stays where it is; those ports move to
+//! other such receivers.
 
 use super::Scene;
-use super::home::{Home, Wish, bytes, pause_of, words};
+use super::home::{Home, PATIENCE, Wish, bytes, pause_of, words};
 use crate::error::ReceiveError;
 use crate::member::MemberPort;
 use crate::port::notices::Notice;
@@ -31,6 +32,7 @@ pub(super) struct Hub {
 impl Hub {
     pub(super) fn new(port: ReceiveRight, number: u32) -> Self {
         port.notify_no_senders();
+        MemberPort::accept_at(&port);
         Self {
             port,
             number,
@@ -129,6 +131,58 @@ impl Hub {
         drop(member);
     }
 
+    /// One of the ports moves to wherever one of the node's rights leads, if another such receiver is there.
+    fn move_one(&mut self, scene: &Scene, home: &Home) {
+        let mut keys: Vec<_> = self.members.keys().copied().collect();
+        if keys.is_empty() {
+            return;
+        }
+        keys.sort_unstable();
+        let Some((to, right)) = home.right_to_hub(scene) else {
+            return;
+        };
+        let key = keys[random(keys.len() as u64) as usize];
+        let (number, member) = self.members.remove(&key).expect("a port that is there");
+        let is_asked = self.asked.remove(&(Some(key), 0));
+        scene.moves(number, to);
+        let said = bytes(Wish::Take as u8, number, is_asked.into());
+        let sent = right.with([member.into()]).send_timeout(&said, PATIENCE);
+        let failed = sent.as_ref().err().map(|returned| returned.error);
+        scene.tell(
+            home.number,
+            format_args!("moves member {number} with {to}: {failed:?}"),
+        );
+        let Err(returned) = sent else { return };
+        let _ = scene.expect(
+            home,
+            (Wish::Take, to, Some(number)),
+            Err::<(), _>(returned.error),
+        );
+        self.take(
+            scene,
+            (number, is_asked),
+            returned.rights.into_iter().next(),
+        );
+    }
+
+    /// A port that shared another's receiver has come, or has come back.
+    fn take(&mut self, scene: &Scene, (number, is_asked): (u32, bool), right: Option<Right>) {
+        let Some(Right::Member(member)) = right else {
+            assert!(
+                scene.may_fail(number),
+                "HANDFAST_SEED={}: {number} came as {right:?}",
+                scene.seed
+            );
+            return;
+        };
+        scene.arrives(number);
+        let key = member.key();
+        if is_asked {
+            self.asked.insert((Some(key), 0));
+        }
+        self.members.insert(key, (number, member));
+    }
+
     /// It is told that no right is left.
     fn hear(&mut self, scene: &Scene, notice: Notice, member: Option<u32>) {
         let of = match notice {
@@ -176,6 +230,9 @@ impl Home {
             if scene.is_lively && random(16) == 0 {
                 hub.end_one(scene);
             }
+            if scene.is_lively && random(6) == 0 {
+                hub.move_one(scene, self);
+            }
         }
         *self.hub_left.lock().unwrap() = Some(hub);
     }
@@ -188,9 +245,13 @@ impl Home {
             return hub.has_come(scene, request.badge(), "a message");
         }
         let number = hub.number_of(scene, &request);
-        let Some((wish, _, of)) = words(request.bytes()) else {
+        let Some((wish, about, of)) = words(request.bytes()) else {
             return;
         };
+        if Wish::Take.is(wish) {
+            let mut request = request;
+            return hub.take(scene, (about, of != 0), request.take_rights().pop());
+        }
         if !Wish::Give.is(wish) {
             return self.answer(scene, request, number);
         }
