@@ -3,7 +3,7 @@
 
 use super::Scene;
 use super::home::{Home, PATIENCE, Wish, bytes, pause_of, words};
-use crate::error::ReceiveError;
+use crate::error::{ReceiveError, RightError, SendError};
 use crate::member::MemberPort;
 use crate::port::notices::Notice;
 use crate::port::own::OwnRight;
@@ -153,11 +153,11 @@ impl Hub {
             format_args!("moves member {number} with {to}: {failed:?}"),
         );
         let Err(returned) = sent else { return };
-        let _ = scene.expect(
-            home,
-            (Wish::Take, to, Some(number)),
-            Err::<(), _>(returned.error),
-        );
+        // An indirect right takes none along.
+        if !matches!(returned.error, SendError::Right(RightError::Vine)) {
+            let failed = Err::<(), _>(returned.error);
+            let _ = scene.expect(home, (Wish::Take, to, Some(number)), failed);
+        }
         self.take(
             scene,
             (number, is_asked),
