@@ -291,3 +291,37 @@ fn forged_attenuations_are_refused_by_name_and_give_nothing() {
     forger::serves(&name);
     honest.kill();
 }
+
+/// Each takes a return slot of the link until its answer is looked at.
+#[test]
+fn answered_attenuations_leave_room_for_calls_that_are_passed_on() {
+    const RETURNS: usize = 256;
+    let node = || handfast::Node::builder().start().unwrap();
+    let (server, middle, caller) = (node(), node(), node());
+    let (there, here) = (common::name("answered"), common::name("answered-middle"));
+    let at_server = server.bind(&there).unwrap();
+    std::thread::spawn(move || {
+        let mut request = at_server.receive();
+        while let Ok(asked) = request {
+            request = at_server.reply_and_receive(asked, b"answered");
+        }
+    });
+    let to_server = middle.connect(&there).unwrap();
+    let attenuated = |_| {
+        let right = to_server.attenuate(1).unwrap();
+        // Behind it in the lane.
+        let _ = to_server.call(b"").unwrap();
+        right
+    };
+    let kept: Vec<_> = (0..RETURNS).map(attenuated).collect();
+    let at_middle = middle.bind(&here).unwrap();
+    let to_middle = caller.connect(&here).unwrap();
+    let called = std::thread::spawn(move || to_middle.call(b"").map(|answer| answer.to_vec()));
+    let passed = at_middle.receive().unwrap().forward(&to_server, b"");
+    assert!(passed.is_ok(), "{passed:?}");
+    assert_eq!(called.join().unwrap(), Ok(b"answered".to_vec()));
+    drop(kept);
+    [server, middle, caller]
+        .iter()
+        .for_each(handfast::Node::shutdown);
+}

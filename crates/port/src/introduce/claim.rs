@@ -114,10 +114,7 @@ fn claim_as(
     said: impl FnOnce(u32) -> LaneControl,
     may: impl FnOnce() -> bool,
 ) -> Option<SendRight> {
-    let own = Own::take_for(link, of.map(For::Claim)).or_else(|| {
-        hear_claims(link);
-        Own::take_for(link, of.map(For::Claim))
-    })?;
+    let own = Own::take_for(link, of.map(For::Claim))?;
     let Ok(word) = usage::change_imports(link, |imports| imports.claim(port)) else {
         own.free();
         return None;
@@ -149,18 +146,4 @@ fn awaits(link: &Link, claimed: &Arc<Claimed>) {
     if awaited.len() > AWAITED_MAX {
         awaited.retain(|claimed| claimed.upgrade().is_some_and(|claimed| !claimed.is_over()));
     }
-}
-
-/// Recipient: takes the answers that are there, which frees their slots.
-fn hear_claims(link: &Link) {
-    let awaited = core::mem::take(&mut link.introductions().awaited);
-    // Outside of the lock: the last right to one of them may be dropped meanwhile.
-    let mut open: Vec<Weak<dyn IsAwaited>> = Vec::new();
-    for claimed in awaited {
-        if claimed.upgrade().is_some_and(|known| known.is_awaited()) {
-            open.push(claimed);
-        }
-    }
-    let awaited = &mut link.introductions().awaited;
-    awaited.append(&mut open);
 }

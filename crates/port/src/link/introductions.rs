@@ -49,6 +49,20 @@ impl Introductions {
     }
 }
 
+/// Recipient: takes the answers that are there, which frees their slots.
+pub(super) fn hear_claims(link: &Link) {
+    let awaited = core::mem::take(&mut link.introductions().awaited);
+    // Outside of the lock: the last right to one of them may be dropped meanwhile.
+    let mut open: Vec<Weak<dyn IsAwaited>> = Vec::new();
+    for claimed in awaited {
+        if claimed.upgrade().is_some_and(|known| known.is_awaited()) {
+            open.push(claimed);
+        }
+    }
+    let awaited = &mut link.introductions().awaited;
+    awaited.append(&mut open);
+}
+
 /// The meaning of a message's word for a right.
 pub(crate) enum Named {
     To(Target),

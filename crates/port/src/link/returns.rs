@@ -1,7 +1,7 @@
 //! Return slots this process names itself, one link's: places for answers other than replies to its own calls
 //! there. And the sleepers in return slots.
 
-use super::Link;
+use super::{Link, introductions};
 use crate::rank;
 use crate::users::Charge;
 use handfast_channel::reply::Slot;
@@ -210,6 +210,13 @@ impl Own {
 
     /// As [`Self::take`], for another user than this process's, if so.
     pub(crate) fn take_for(link: &Arc<Link>, whom: Option<For>) -> Option<Self> {
+        Self::take_unused(link, whom).or_else(|| {
+            introductions::hear_claims(link);
+            Self::take_unused(link, whom)
+        })
+    }
+
+    fn take_unused(link: &Arc<Link>, whom: Option<For>) -> Option<Self> {
         let users = link.users();
         let call = match whom {
             Some(For::Call(user)) => Some(users.charge(user, Quota::Calls, 1).ok()?),
