@@ -256,6 +256,10 @@ impl Message {
         self.body.as_mut().map(|body| &mut body.rights)
     }
 
+    pub(crate) fn count_rights(&self) -> usize {
+        self.body.as_ref().map_or(0, |body| body.rights.len())
+    }
+
     /// Drops what came with it, so that its buffer may hold another message.
     #[inline(always)]
     pub(crate) fn clear(&mut self) {

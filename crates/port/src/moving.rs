@@ -59,6 +59,9 @@ const HANDED_NS: u64 = 10_000_000_000;
 /// Trails with unused send-once rights, which wait for what their new homes make for those. The lanes of a link, 16, are shared by the
 /// trails that lead through it: where a port has gone round, and all are taken by such, each may wait for another for ever.
 const TRAILS_ONCE_MAX: usize = 8;
+/// Trails that lead through one link, of ports with receivers of their own: each needs a lane there, and a block for long messages. Where a port
+/// has gone to and fro, the first of them waits for the last.
+const TRAILS_LINK_MAX: usize = 8;
 /// Trails of ports that shared receivers: each has a thread.
 const TRAILS_MEMBERS_MAX: usize = 64;
 
@@ -70,8 +73,8 @@ fn moves(process: &Process) -> &Moves {
 struct Leaving {
     last: u32,
     departures: HashMap<u32, Departure>,
-    /// The ports that have moved, and have a thread that passes on what comes for them.
-    followed: Vec<Arc<Port>>,
+    /// The ports that have moved, and have a thread that passes on what comes for them; and the links by which they went.
+    followed: Vec<(Arc<Port>, u32)>,
     /// The ones of ports with send-once rights that are not used.
     with_once: usize,
     /// The node was shut down while a port needed it.
@@ -104,15 +107,22 @@ impl Leaving {
 
     /// How many ports that shared receivers have left, or are about to.
     fn members(&self) -> usize {
-        let leaving = self
-            .departures
-            .values()
-            .filter(|departure| !departure.link.is_loop());
-        let ports = self
-            .followed
-            .iter()
-            .chain(leaving.map(|departure| &departure.port));
-        ports.filter(|port| is_member(port.id)).count()
+        self.left().filter(|(port, _)| is_member(port.id)).count()
+    }
+
+    /// How many others have left by this link, or are about to.
+    fn others_by(&self, link: &Link) -> usize {
+        let is_one = |(port, by): &(&Arc<Port>, u32)| !is_member(port.id) && *by == link.serial;
+        self.left().filter(is_one).count()
+    }
+
+    /// The ports that have left, or are about to, and by which links.
+    fn left(&self) -> impl Iterator<Item = (&Arc<Port>, u32)> {
+        let leaving = self.departures.values();
+        let leaving = leaving.filter(|departure| !departure.link.is_loop());
+        let leaving = leaving.map(|departure| (&departure.port, departure.link.serial));
+        let left = self.followed.iter().map(|(port, link)| (port, *link));
+        left.chain(leaving)
     }
 
     /// Whether a port that was given away needs the node still.
@@ -233,6 +243,11 @@ pub(crate) fn depart(
             limit: TRAILS_ONCE_MAX as u32,
         });
     }
+    if is_leaving && leaving.others_by(link) >= TRAILS_LINK_MAX {
+        return Err(RightError::Trails {
+            limit: TRAILS_LINK_MAX as u32,
+        });
+    }
     let token = leaving.enter(link, held, (receive.port(), has_once))?;
     // Before the new home can listen: a process that connects from now on is told to come again. Release: pairs with the Acquire
     // of the control thread.
@@ -347,7 +362,7 @@ fn follow(process: &Arc<Process>, mut leaving: MutexGuard<'_, Leaving, rank::Lea
         return;
     }
     let departure = leaving.departures.remove(&token);
-    let followed = departure.as_ref().map(|departure| departure.port.clone());
+    let followed = (departure.as_ref()).map(|left| (left.port.clone(), left.link.serial));
     leaving.followed.extend(followed);
     let has_once = departure
         .as_ref()
@@ -393,12 +408,14 @@ pub(crate) fn tell_new_holders(process: &Process) {
 
 /// The ports that have moved and have a trail.
 fn followed(process: &Process) -> Vec<Arc<Port>> {
-    moves(process).leaving().followed.clone()
+    let leaving = moves(process).leaving();
+    let followed = leaving.followed.iter().map(|(port, _)| port.clone());
+    followed.collect()
 }
 
 fn trail_ended(process: &Process, port: &Arc<Port>) {
     let mut leaving = moves(process).leaving();
-    leaving.followed.retain(|of| !Arc::ptr_eq(of, port));
+    leaving.followed.retain(|(of, _)| !Arc::ptr_eq(of, port));
     drop(leaving);
     moves(process).left.notify_all();
 }

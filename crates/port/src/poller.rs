@@ -249,7 +249,7 @@ impl Poller {
             self.notices.raise();
         }
         let (notice, port) = notice?;
-        through::divert(self, port, notify(notice, port))
+        through::divert(self, (port, None), notify(notice, port))
     }
 
     /// The right that the peer of a link names by `word`, at this receiver where it is that late.

@@ -313,6 +313,17 @@ pub(crate) fn take_mark(request: &mut Request) -> Option<Box<Mark>> {
     request.received.as_mut()?.mark.take()
 }
 
+pub(crate) fn is_mark(request: &Request) -> bool {
+    (request.received.as_ref()).is_some_and(|received| received.mark.is_some())
+}
+
+/// The memory that it takes, about.
+pub(crate) fn memory_bytes(request: &Request) -> usize {
+    let received = request.received.as_ref();
+    let rights = received.map_or(0, |received| received.message.count_rights());
+    size_of::<Received>() + request.bytes().len() + rights * size_of::<Right>()
+}
+
 /// In the place of a message, a mark that tells the trail of a port that a sender has followed it.
 #[cold]
 pub(crate) fn marked(mark: Mark) -> Request {

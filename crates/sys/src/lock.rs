@@ -59,6 +59,11 @@ pub fn number_apart() {
     OWN.set(first.next_multiple_of(APART));
 }
 
+/// Whether this thread has a number that [`APART`] divides.
+pub fn is_apart() -> bool {
+    thread_number().is_multiple_of(APART)
+}
+
 /// See the module text.
 #[derive(Debug)]
 pub struct Lock<T, R: Rank> {

@@ -147,9 +147,10 @@ pub enum RightError {
         "a port that shares a receiver cannot go with an answer, which comes to no receiver; send the port with a message"
     )]
     NoReceiver,
-    /// So many ports that shared a receiver have moved from this process and have senders that still go through it.
+    /// So many ports have moved from this process and have senders that still go through it: ports that shared receivers, or others that
+    /// went to the same process.
     #[error(
-        "{limit} ports that shared a receiver have moved from this process and have senders that still go through it, the limit; wait for some with wait_moved_timeout"
+        "{limit} such ports have moved from this process and have senders that still go through it, the limit; receive, and wait for some with wait_moved_timeout"
     )]
     Trails {
         /// How many may have.

@@ -9,6 +9,7 @@ use crate::error::SendError;
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 use handfast_proto::timers::Timer;
 use handfast_sys::clock;
+use handfast_sys::lock::{is_apart, thread_number};
 
 /// Arenas of one link, for messages and for replies each; the peer may know as many again of the application's.
 const ARENAS_MAX: usize = 4;
@@ -19,12 +20,19 @@ const BLOCK_BYTES_MIN: usize = 128 * 1024;
 const BLOCKS_MAX: usize = 16;
 /// A block serves for messages that are not shorter by more than this.
 const WASTE_MAX: usize = 8;
+/// Threads that pass on messages of ports which have moved, and have an arena of one block each on a link: with the others and those of
+/// the application, as many as a peer may know.
+const APART_MAX: usize = 8;
 /// How long an arena is kept that no message has gone in.
 pub(crate) const KEPT_NS: u64 = 10_000_000_000;
 
 /// The memory of one link for long messages, and for long replies: neither waits for the other.
 #[derive(Default)]
-pub(crate) struct Long([Vec<Kept>; 2]);
+pub(crate) struct Long {
+    pools: [Vec<Kept>; 2],
+    /// By the numbers of threads that are [apart](is_apart).
+    apart: Vec<(u32, Kept)>,
+}
 
 #[derive(Clone, Copy)]
 pub(crate) enum Use {
@@ -77,26 +85,63 @@ pub(crate) fn check(link: &Link, len_bytes: usize) -> Result<(), SendError> {
 pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, NoBlock> {
     let now_ns = clock::ticks_ns();
     let mut long = link.parts.long.lock();
-    let pool = &mut long.0[use_of as usize];
+    let pool = &mut long.pools[use_of as usize];
     for kept in pool.iter_mut().filter(|kept| kept.serves(len_bytes)) {
-        if let Ok(block) = kept.arena.try_take(len_bytes) {
-            kept.used_ns = now_ns;
+        if let Ok(block) = kept.take(len_bytes, now_ns) {
             return Ok(block);
         }
     }
-    let arena = make(pool, len_bytes)?;
-    let block = arena.try_take(len_bytes);
-    let block = block.map_err(|_| NoBlock::Memory)?;
-    pool.push(Kept {
-        arena,
-        used_ns: now_ns,
-    });
+    let block = match make(pool, len_bytes) {
+        Ok(arena) => {
+            let mut kept = Kept { arena, used_ns: 0 };
+            let block = kept.take(len_bytes, now_ns)?;
+            pool.push(kept);
+            block
+        }
+        Err(NoBlock::Lent { limit }) if is_apart() => {
+            take_apart(&mut long.apart, len_bytes, (now_ns, limit))?
+        }
+        Err(no_block) => return Err(no_block),
+    };
     drop(long);
     if link.is_down() {
         // Perhaps since before that.
         end(link);
     }
     link.process.schedule(Timer::LongMessages);
+    Ok(block)
+}
+
+/// The block of this thread, which passes on messages to one port. The others may lie where the port was before, in messages that wait until
+/// this thread has sent its own.
+fn take_apart(
+    apart: &mut Vec<(u32, Kept)>,
+    len_bytes: usize,
+    (now_ns, limit): (u64, u32),
+) -> Result<Block, NoBlock> {
+    let thread = thread_number();
+    let is_own = |(of, kept): &mut (u32, Kept)| *of == thread && kept.serves(len_bytes);
+    if let Some((_, kept)) = apart
+        .iter_mut()
+        .find_map(|kept| is_own(kept).then_some(kept))
+    {
+        return kept.take(len_bytes, now_ns);
+    }
+    // Its own may be too short; others have ended, or may take one again.
+    if let Some(place) = apart.iter().position(|(of, _)| *of == thread) {
+        match apart[place].1.arena.is_whole() {
+            true => drop(apart.swap_remove(place)),
+            false => return Err(NoBlock::Lent { limit }),
+        }
+    } else if apart.len() >= APART_MAX {
+        let idle = apart.iter().position(|(_, kept)| kept.arena.is_whole());
+        drop(apart.swap_remove(idle.ok_or(NoBlock::Lent { limit })?));
+    }
+    let block_bytes = len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN);
+    let arena = Arena::create(block_bytes, 1).map_err(|_| NoBlock::Memory)?;
+    let mut kept = Kept { arena, used_ns: 0 };
+    let block = kept.take(len_bytes, now_ns)?;
+    apart.push((thread, kept));
     Ok(block)
 }
 
@@ -130,6 +175,14 @@ fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
 }
 
 impl Kept {
+    fn take(&mut self, len_bytes: usize, now_ns: u64) -> Result<Block, NoBlock> {
+        let limit = self.arena.blocks() as u32;
+        let block = self.arena.try_take(len_bytes);
+        let block = block.map_err(|_| NoBlock::Lent { limit })?;
+        self.used_ns = now_ns;
+        Ok(block)
+    }
+
     fn serves(&self, len_bytes: usize) -> bool {
         let room_bytes = self.arena.block_bytes();
         room_bytes >= len_bytes && room_bytes / WASTE_MAX <= len_bytes.max(BLOCK_BYTES_MIN)
@@ -145,12 +198,13 @@ pub(crate) fn give_up(link: &Link) -> bool {
     let before_ns = clock::ticks_ns().saturating_sub(KEPT_NS);
     let mut long = link.parts.long.lock();
     let mut idle = Vec::new();
-    for pool in &mut long.0 {
-        idle.extend(pool.extract_if(.., |kept| {
-            kept.used_ns <= before_ns && kept.arena.is_whole()
-        }));
+    let is_idle = |kept: &Kept| kept.used_ns <= before_ns && kept.arena.is_whole();
+    for pool in &mut long.pools {
+        idle.extend(pool.extract_if(.., |kept| is_idle(kept)));
     }
-    let is_left = long.0.iter().any(|pool| !pool.is_empty());
+    let apart = long.apart.extract_if(.., |(_, kept)| is_idle(kept));
+    idle.extend(apart.map(|(_, kept)| kept));
+    let is_left = !long.apart.is_empty() || long.pools.iter().any(|pool| !pool.is_empty());
     drop(long);
     // Unmapped without the lock.
     drop(idle);

@@ -104,7 +104,7 @@ pub(super) struct Diversion {
 
 impl Diversion {
     fn of(port: &Arc<Port>) -> Self {
-        let diverted = Arc::default();
+        let diverted = Arc::new(Diverted::new(port.came_from.get().copied()));
         diverted::add(port, &diverted);
         Self {
             port: port.clone(),

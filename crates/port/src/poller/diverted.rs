@@ -1,15 +1,18 @@
 //! Ports that shared a receiver and have moved to another process: a thread that receives there diverts the messages that still come for
 //! such a port to the port's trail (`moving`), which passes them on.
 //!
-//! There is room for what senders send before they follow. Beyond that a lane waits, so that its sender does, and messages in it for other
-//! ports wait, too; not for ever, since a port that has gone round has trails that share lanes, each of which may wait for another.
+//! Each user has room for what its processes send before they follow, and the trail takes from the users in turn. Beyond that the lanes of
+//! the user wait, so that its senders do, and messages in them for other ports wait, too; not for ever, since the new home may take nothing.
+//! What the port's old home before this one passes on never waits: the trail there would hold up its other ports, and where ports go to
+//! and fro, each of two trails would wait for the other.
 
 use super::Poller;
+use super::state::Awaits;
+use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::port::Port;
-use crate::port::notices::Notice;
 use crate::process::Process;
-use crate::request::Request;
+use crate::request::{Request, is_mark, memory_bytes};
 use crate::tables::{Table, Which};
 use crate::{links, rank};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -22,62 +25,165 @@ use handfast_sys::sync::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Messages that wait for one port's trail, and their bytes: one more is taken while there are fewer.
-const REQUESTS_MAX: usize = 4096;
-const BYTES_MAX: usize = 2 << 20;
+/// Messages of one user that wait for one port's trail, and their memory: one more is taken while there are fewer.
+const ROOM: Room = Room {
+    requests: 1024,
+    bytes: 2 << 20,
+};
+/// The same where no lane waits: further ones are lost.
+const ROOM_UPSTREAM: Room = Room {
+    requests: 1 << 16,
+    bytes: 64 << 20,
+};
 
-/// How long a lane waits for room. The new home takes nothing by then, and other messages of the lane go on.
+/// How long a lane waits for room while the trail takes nothing of its user. Then what does not fit is lost, until the trail does.
 const ROOM_NS: u64 = 10_000_000_000;
 
-/// The messages, marks and notices that have come for a port that has moved, in the order in which they came.
-#[derive(Default)]
+struct Room {
+    requests: usize,
+    bytes: usize,
+}
+
+/// The sender of a message or a mark.
+#[derive(Clone, Copy)]
+pub(super) struct Sender {
+    uid: u32,
+    link: u32,
+}
+
+impl Sender {
+    pub(super) fn of(link: &Link) -> Self {
+        Self {
+            uid: link.peer.uid,
+            link: link.serial,
+        }
+    }
+}
+
+/// The messages, marks and notices that have come for a port that has moved: of each sender in the order in which they came.
 pub(crate) struct Diverted {
+    /// The link by which the port had come.
+    upstream: Option<u32>,
     state: Mutex<State, rank::Diverted>,
     came: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    requests: VecDeque<Request>,
-    bytes: usize,
+    /// By users, the next one first.
+    queues: VecDeque<(u32, Queue)>,
+    /// Each with the number of what had come before, which is taken before it.
+    notices: VecDeque<(u64, Request)>,
+    /// So many messages have come.
+    count: u64,
     /// Nothing comes any more: the receiver has ended.
     is_over: bool,
 }
 
+/// What one user's processes have sent.
+#[derive(Default)]
+struct Queue {
+    /// Each with its number.
+    requests: VecDeque<(u64, Request)>,
+    bytes: usize,
+    /// A lane has waited in vain since the trail last took one.
+    is_stuck: bool,
+}
+
+impl Queue {
+    fn has(&self, room: &Room) -> bool {
+        self.requests.len() < room.requests && self.bytes < room.bytes
+    }
+}
+
 impl State {
-    fn is_full(&self) -> bool {
-        self.requests.len() >= REQUESTS_MAX || self.bytes >= BYTES_MAX
+    fn queue(&mut self, uid: u32) -> &mut Queue {
+        let place = self.queues.iter().position(|(of, _)| *of == uid);
+        let place = place.unwrap_or_else(|| {
+            self.queues.push_back((uid, Queue::default()));
+            self.queues.len() - 1
+        });
+        &mut self.queues[place].1
+    }
+
+    fn is_empty(&self) -> bool {
+        self.queues.is_empty() && self.notices.is_empty()
+    }
+
+    /// The next one, and whether there was no room while it lay here.
+    fn next(&mut self) -> Option<(Request, bool)> {
+        let first = |queue: &Queue| queue.requests.front().map(|(number, _)| *number);
+        let first = (self.queues.iter())
+            .filter_map(|(_, queue)| first(queue))
+            .min();
+        let is_next = |(before, _): &mut (u64, Request)| first.is_none_or(|first| first >= *before);
+        if let Some((_, notice)) = self.notices.pop_front_if(is_next) {
+            return Some((notice, false));
+        }
+        let (uid, mut queue) = self.queues.pop_front()?;
+        let (_, request) = queue.requests.pop_front()?;
+        let was_full = !queue.has(&ROOM);
+        queue.bytes -= memory_bytes(&request);
+        queue.is_stuck = false;
+        let has_room = was_full && queue.has(&ROOM);
+        if !queue.requests.is_empty() {
+            self.queues.push_back((uid, queue));
+        }
+        Some((request, has_room))
     }
 }
 
 impl Diverted {
-    /// The next message, mark or notice, and whether there was no room while it lay here. Blocks. `None`: nothing comes any more.
-    pub(crate) fn next(&self) -> Option<(Request, bool)> {
-        let is_awaited = |state: &mut State| state.requests.is_empty() && !state.is_over;
-        let mut state = self.came.wait_while(self.state.lock(), is_awaited);
-        let was_full = state.is_full();
-        let request = state.requests.pop_front()?;
-        state.bytes -= request.bytes().len();
-        Some((request, was_full && !state.is_full()))
+    /// Of a port that came by this link, if it was not made here.
+    pub(crate) fn new(upstream: Option<u32>) -> Self {
+        Self {
+            upstream,
+            state: Mutex::default(),
+            came: Condvar::default(),
+        }
     }
 
-    /// Puts one behind the others. It comes back where nobody passes anything on any more, or a lane has waited for room in vain.
-    pub(super) fn push(&self, request: Request) -> Result<(), Request> {
+    /// The next message, mark or notice, and whether its user has room since. Blocks. `None`: nothing comes any more.
+    pub(crate) fn next(&self) -> Option<(Request, bool)> {
+        let is_awaited = |state: &mut State| state.is_empty() && !state.is_over;
+        self.came.wait_while(self.state.lock(), is_awaited).next()
+    }
+
+    /// Puts one behind those of its sender, or a notice. It comes back where nobody passes anything on any more, or its lane has waited for
+    /// room in vain. Marks need no room of their own: a right is lost with its mark.
+    pub(super) fn push(&self, request: Request, sender: Option<Sender>) -> Result<(), Request> {
         let mut state = self.state.lock();
-        // The trail ends by these.
-        let ends = matches!(request.notice(), Some(Notice::NoSenders | Notice::Dead(0)));
-        if state.is_over || state.is_full() && !ends {
+        if state.is_over {
             return Err(request);
         }
-        state.bytes += request.bytes().len();
-        state.requests.push_back(request);
+        let number = state.count;
+        let Some(sender) = sender else {
+            state.notices.push_back((number, request));
+            drop(state);
+            self.came.notify_all();
+            return Ok(());
+        };
+        let waits = Some(sender.link) != self.upstream && !is_mark(&request);
+        let room = if waits { &ROOM } else { &ROOM_UPSTREAM };
+        let queue = state.queue(sender.uid);
+        if !queue.has(room) {
+            queue.is_stuck = true;
+            return Err(request);
+        }
+        queue.bytes += memory_bytes(&request);
+        queue.requests.push_back((number, request));
+        state.count += 1;
         drop(state);
         self.came.notify_all();
         Ok(())
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.state.lock().is_full()
+    /// Whether a message of this sender waits in its lane.
+    fn has_to_wait(&self, sender: Sender) -> bool {
+        let state = self.state.lock();
+        let queue = state.queues.iter().find(|(uid, _)| *uid == sender.uid);
+        Some(sender.link) != self.upstream
+            && queue.is_some_and(|(_, queue)| !queue.has(&ROOM) && !queue.is_stuck)
     }
 
     fn end(&self) {
@@ -173,18 +279,24 @@ pub(crate) fn remove(port: &Port, diverted: &Arc<Diverted>) {
     change(&port.process, |ports| {
         ports.retain(|(_, its)| !Arc::ptr_eq(its, diverted));
     });
-    let requests = core::mem::take(&mut diverted.state.lock().requests);
-    requests.into_iter().for_each(|request| end(request, &[]));
+    let queues = core::mem::take(&mut diverted.state.lock().queues);
+    let requests = queues.into_iter().flat_map(|(_, queue)| queue.requests);
+    requests.for_each(|(_, request)| end(request, &[]));
 }
 
 /// Until when the message with this header waits in its lane for room; nothing where there is room, or its port has not moved.
 pub(super) fn until(poller: &Poller, key: Key, header: Header, now_ns: u64) -> Option<u64> {
     let lane = poller.lanes[key].as_ref()?;
+    // A mark, mostly.
+    if header.kind == Kind::CONTROL {
+        return None;
+    }
     let port = match poller.named(&lane.link, header.port, now_ns) {
         Named::To(Target { port, .. }) if is_member(port) => port,
         _ => return None,
     };
-    let is_full = of_port(&poller.process, port)?.is_full();
-    let until_ns = lane.until_ns.filter(|_| !lane.is_claimed);
-    is_full.then(|| until_ns.unwrap_or_else(|| now_ns.saturating_add(ROOM_NS)))
+    let diverted = of_port(&poller.process, port)?;
+    let has_to_wait = diverted.has_to_wait(Sender::of(&lane.link));
+    let until_ns = lane.until_ns.filter(|_| lane.awaits == Awaits::Room);
+    has_to_wait.then(|| until_ns.unwrap_or_else(|| now_ns.saturating_add(ROOM_NS)))
 }

@@ -1,5 +1,6 @@
 //! A lane as its receiver sees it, and wake-ups of those at its other end.
 
+use super::state::Awaits;
 use crate::link::Link;
 use crate::link::hearing::Hearing;
 use crate::link::wake::wake_producer;
@@ -41,12 +42,11 @@ pub(super) struct Lane {
     pub(super) checked: u32,
     /// Posts to it are not fenced at present (E12).
     pub(super) streaming: bool,
-    /// Its first message waits until then for the right it names, by `Waiting::patience`.
+    /// Its first message waits until then, by `Waiting::patience`.
     pub(super) until_ns: Option<u64>,
     /// The lane is one of `Poller::waiting`.
     pub(super) waits: bool,
-    /// Its first message waits for the provision of a claimed right, not for the claim.
-    pub(super) is_claimed: bool,
+    pub(super) awaits: Awaits,
     /// For a dead link: when its messages stop waiting, however many there are.
     pub(super) ends_ns: Option<u64>,
     /// A call came since the last quiet check.
@@ -71,7 +71,7 @@ impl Lane {
             passed: None,
             until_ns: None,
             waits: false,
-            is_claimed: false,
+            awaits: Awaits::Claim,
             ends_ns: None,
             end: None,
             index,

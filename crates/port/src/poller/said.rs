@@ -1,7 +1,9 @@
 //! Introductions at a receiver: statements about them in its lanes, and messages that wait for the rights they
 //! name.
 
+use super::diverted::Sender;
 use super::patience::UNCLAIMED_NS;
+use super::state::Awaits;
 use super::{Poller, diverted, lane, pinned, places, through};
 use crate::link::Link;
 use crate::link::introductions::Named;
@@ -35,24 +37,25 @@ pub(super) fn until_by(poller: &mut Poller, key: Key, header: Header) -> Option<
         return None;
     }
     let now_ns = poller.waiting.patience.look();
-    if !has_none && let Some(until_ns) = diverted::until(poller, key, header, now_ns) {
-        let lane = poller.lanes[key].as_mut()?;
-        (lane.is_claimed, lane.until_ns) = (false, Some(until_ns));
-        return lane.until_ns.filter(|until_ns| now_ns <= *until_ns);
-    }
-    if is_known {
-        return None;
-    }
-    let link = poller.lanes[key].as_ref()?.link.clone();
-    let named = poller.named(&link, word, now_ns);
-    let until_ns = match named {
-        // The claim itself ends that.
-        Named::NotYet(until_ns) => Some(until_ns),
-        Named::Unclaimed => Some(unclaimed_until(poller, &link, key, now_ns)),
-        _ => None,
+    let room = (!has_none).then(|| diverted::until(poller, key, header, now_ns));
+    let (until_ns, awaits) = match room.flatten() {
+        Some(until_ns) => (Some(until_ns), Awaits::Room),
+        None if is_known => return None,
+        None => {
+            let link = poller.lanes[key].as_ref()?.link.clone();
+            match poller.named(&link, word, now_ns) {
+                // The claim itself ends that.
+                Named::NotYet(until_ns) => (Some(until_ns), Awaits::Provision),
+                Named::Unclaimed => {
+                    let until_ns = unclaimed_until(poller, &link, key, now_ns);
+                    (Some(until_ns), Awaits::Claim)
+                }
+                _ => (None, Awaits::Claim),
+            }
+        }
     };
     let lane = poller.lanes[key].as_mut()?;
-    lane.is_claimed = matches!(named, Named::NotYet(_));
+    lane.awaits = awaits;
     // Each might wait as long again.
     let ends_ns = (lane.link.is_down()).then(|| {
         *lane
@@ -70,7 +73,7 @@ fn unclaimed_until(poller: &Poller, link: &Arc<Link>, key: Key, now_ns: u64) -> 
     let own = poller.lanes[key].as_ref().and_then(|lane| lane.until_ns);
     let others = (0..LANES).filter_map(|index| pinned::known_key(poller, link, index));
     let others = others.filter_map(|key| poller.lanes[key].as_ref());
-    let others = others.filter(|lane| lane.waits && lane.is_claimed);
+    let others = others.filter(|lane| lane.waits && lane.awaits != Awaits::Claim);
     let last = others.filter_map(|lane| lane.until_ns).max();
     let behind = last.map_or(0, |until_ns| until_ns.saturating_add(UNCLAIMED_NS));
     own.unwrap_or(now_ns + UNCLAIMED_NS).max(behind)
@@ -114,8 +117,9 @@ pub(super) fn said(poller: &mut Poller, key: Key, header: Header) -> Option<Requ
         return match mark {
             Ok(Some(mark)) if mark.port == poller.port => Some(request::marked(mark)),
             Ok(Some(mark)) => {
-                // Nobody passes anything on any more where it comes back.
-                let _ = through::divert(poller, mark.port, request::marked(mark));
+                // Its trail has ended where it comes back.
+                let sender = Some(Sender::of(&mark.link));
+                let _ = through::divert(poller, (mark.port, sender), request::marked(mark));
                 poller.looks.again = true;
                 None
             }

@@ -90,6 +90,17 @@ impl Foreigners {
     }
 }
 
+/// For what the first message of a lane waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaits {
+    /// The claim of the right it names.
+    Claim,
+    /// The provision of that right, which was claimed.
+    Provision,
+    /// Room among the messages that are diverted (`diverted`).
+    Room,
+}
+
 /// Of what messages go on elsewhere, and have not arrived when they have been taken here.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PassesOn {

@@ -1,6 +1,6 @@
 //! Which right a message came through.
 
-use super::diverted::{self, Diverted};
+use super::diverted::{self, Sender};
 use super::lane::NO_RIGHT;
 use super::state::PassesOn;
 use super::{Poller, Protocols};
@@ -97,6 +97,7 @@ pub(super) fn taken_rare(
     seal: Seal,
 ) -> Option<Request> {
     let lane = poller.lanes[key].as_ref();
+    let sender = lane.map(|lane| Sender::of(&lane.link));
     if let Some(lane) = lane.filter(|_| !seal.is_once()) {
         // It has not arrived by that: a right to the port that comes again may not overtake it.
         lane.consumer.passes_on(&lane.link.region, true);
@@ -109,7 +110,7 @@ pub(super) fn taken_rare(
         _ => poller.taken(key, header, len_bytes),
     }?;
     if let Some(port) = seal.member() {
-        return divert(poller, port, request);
+        return divert(poller, (port, sender), request);
     }
     let port = seal
         .once()
@@ -128,25 +129,23 @@ pub(super) fn refuse(poller: &mut Poller, request: Request, why: &[u8]) -> Optio
     None
 }
 
-/// A notice or a mark for a port of this receiver. It comes back where the port has not moved.
+/// A message or a mark of a sender, or a notice, for a port of this receiver. It comes back where the port has not moved.
 #[cold]
-pub(super) fn divert(poller: &mut Poller, port: u32, request: Request) -> Option<Request> {
+pub(super) fn divert(
+    poller: &mut Poller,
+    (port, sender): (u32, Option<Sender>),
+    request: Request,
+) -> Option<Request> {
     if let Some(diverted) = diverted::of_port(&poller.process, port) {
-        return put(poller, &diverted, request);
+        poller.looks.again = true;
+        let lost = diverted.push(request, sender).err()?;
+        return refuse(poller, lost, &[]);
     }
     // A port whose trail has just ended has ended before that; a send-once right's, before its notice.
     let is_there = request.seal().is_once() || ports::by_id(&poller.process, port).is_some();
     match is_there {
         true => Some(request),
         false => refuse(poller, request, &[]),
-    }
-}
-
-fn put(poller: &mut Poller, diverted: &Diverted, request: Request) -> Option<Request> {
-    poller.looks.again = true;
-    match diverted.push(request) {
-        Ok(()) => None,
-        Err(request) => refuse(poller, request, &[]),
     }
 }
 
