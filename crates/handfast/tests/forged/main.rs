@@ -12,6 +12,7 @@ mod served;
 mod abused;
 mod claims;
 mod descriptors;
+mod diverted;
 mod doors;
 mod hostile;
 mod introductions;

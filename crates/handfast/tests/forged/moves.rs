@@ -14,7 +14,7 @@ use handfast_layout::part::{Part, receiver_of};
 use handfast_testing::forge::Packet;
 
 /// Rights of a hand's own.
-const fn own(number: u32) -> Part {
+pub(crate) const fn own(number: u32) -> Part {
     Part::OfSender {
         handle: 1 << 31 | number,
         port: 0x100,
@@ -44,7 +44,7 @@ fn moved_to(home: Process, name: u32, port: u32, number: u64) -> Packet {
 }
 
 /// A move has ended at the sender, which has these for the port.
-fn arrived(token: u32, port: u32, handle: u32) -> Packet {
+pub(crate) fn arrived(token: u32, port: u32, handle: u32) -> Packet {
     Packet::of(M::Arrived {
         token,
         port,
@@ -319,7 +319,7 @@ impl Told {
 }
 
 /// A mover, with a forger that is to be the home of what it moves.
-fn moving(what: &str) -> (common::Child, String, Hand) {
+pub(crate) fn moving(what: &str) -> (common::Child, String, Hand) {
     let (child, name) = start("mover", what);
     let mut home = Hand::new(&name, 1);
     home.send(b"", &[own(5)]);
@@ -328,7 +328,7 @@ fn moving(what: &str) -> (common::Child, String, Hand) {
 }
 
 /// A port moves to the home; says with which token.
-fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
+pub(crate) fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
     mover.tell("move");
     let units = home.next_units(1);
     match Part::parse(&units).unwrap().0 {
@@ -338,27 +338,13 @@ fn departs(mover: &mut common::Child, home: &mut Hand) -> u32 {
 }
 
 /// The port that moves in this turn, as it is numbered then.
-const fn new_port(turn: u32) -> u32 {
+pub(crate) const fn new_port(turn: u32) -> u32 {
     0x101 + (turn << 8)
 }
 
 /// A sender gets a right, and is told that its port has moved.
-fn is_told(mover: &mut common::Child, hands: (&mut Hand, &mut Hand), turn: u32) -> Told {
-    is_told_of(mover, "right", hands, turn)
-}
-
-fn is_told_of(
-    mover: &mut common::Child,
-    what: &str,
-    (home, sender): (&mut Hand, &mut Hand),
-    turn: u32,
-) -> Told {
-    sender.send(b"", &[own(6)]);
-    sender.settle();
-    mover.tell(what);
-    let Part::OfSender { handle, port } = Part::parse(&sender.next_units(1)).unwrap().0 else {
-        panic!("no right");
-    };
+fn is_told(mover: &mut common::Child, (home, sender): (&mut Hand, &mut Hand), turn: u32) -> Told {
+    let (handle, port) = is_given(mover, "right", sender);
     let (token, new) = (departs(mover, home), new_port(turn));
     assert!(home.say(arrived(token, new, 1 << 31 | (100 + turn))));
     let (name, at, number, of) = hears_of_move(sender);
@@ -370,8 +356,19 @@ fn is_told_of(
     }
 }
 
+/// A sender gets a right: its name, and its port.
+pub(crate) fn is_given(mover: &mut common::Child, what: &str, sender: &mut Hand) -> (u32, u32) {
+    sender.send(b"", &[own(6)]);
+    sender.settle();
+    mover.tell(what);
+    match Part::parse(&sender.next_units(1)).unwrap().0 {
+        Part::OfSender { handle, port } => (handle, port),
+        part => panic!("{part:?}"),
+    }
+}
+
 /// The next message: a right's name, the port at its new home, the number there, and which process that is.
-fn hears_of_move(sender: &Hand) -> (u32, u32, u64, Process) {
+pub(crate) fn hears_of_move(sender: &Hand) -> (u32, u32, u64, Process) {
     match sender.hear().message() {
         M::Moved {
             name,
@@ -464,29 +461,6 @@ fn a_mark_for_a_port_that_went_down_with_its_home_is_no_fault() {
     for _ in 0..3 {
         sender.settle();
     }
-    serves(&name);
-    assert_eq!(server.said(), None);
-    server.finish();
-}
-
-/// A sender that does not follow has its right at the old home.
-#[test]
-fn the_end_of_a_port_that_shared_a_receiver_is_told_at_its_old_home() {
-    let (mut server, name, mut home) = moving("ended-there");
-    let mut sender = Hand::new(&name, 3);
-    let told = is_told_of(&mut server, "member", (&mut home, &mut sender), 0);
-    let revoked = |name: &[u32]| {
-        Packet::of(M::Revoked {
-            in_vain: false,
-            names: name.into(),
-        })
-    };
-    assert!(home.say(revoked(&[1 << 31 | 100])));
-    assert_eq!(
-        sender.hear().message(),
-        revoked(&[told.handle]).message(),
-        "of the right there"
-    );
     serves(&name);
     assert_eq!(server.said(), None);
     server.finish();

@@ -4,6 +4,7 @@
 mod common;
 
 mod briefly;
+mod fast;
 mod home;
 mod homes;
 mod members;

@@ -37,6 +37,24 @@ fn a_port_whose_link_ends_before_its_message_is_sent_takes_connections_again() {
     assert!(!is_leaving(), "its link has ended");
 }
 
+/// Each trail needs a lane of the link, and a block for long messages.
+#[test]
+fn few_ports_with_senders_at_home_have_moved_by_one_link() {
+    let (process, link, _peer) = link();
+    links::list(&process).push(Some(link.clone()));
+    let ports: Vec<_> = (0..=TRAILS_LINK_MAX)
+        .map(|_| anonymous().unwrap())
+        .collect();
+    let departs = |port: &ReceiveRight| depart(&process, &link, port).map(|(_, token)| token);
+    let (last, first) = ports.split_last().unwrap();
+    let tokens: Vec<_> = first.iter().map(|port| departs(port).ok()).collect();
+    let limit = TRAILS_LINK_MAX as u32;
+    assert_eq!(departs(last), Err(RightError::Trails { limit }));
+    stays(&process, tokens[0].unwrap());
+    assert!(departs(last).is_ok());
+    link_end::end_link(&process, &link);
+}
+
 /// A user that sends ports for a process to keep leaves receivers to others, and to the process itself.
 #[test]
 fn ports_of_one_user_leave_receivers_to_others() {
@@ -118,7 +136,7 @@ fn the_old_home_of_a_port_that_shares_a_receiver_gets_no_send_once_right_there()
     lifecycle::shutdown(&node);
 }
 
-/// What is taken from a lane has arrived again once the port whose messages were passed on has no senders at its old home.
+/// Messages taken from a lane have arrived again once the port whose messages were passed on has no senders at its old home.
 #[test]
 fn lanes_pass_nothing_on_after_the_last_diversion() {
     let node = || crate::Node::builder().start().unwrap();

@@ -3,11 +3,11 @@
 //!
 //! Each user has room for what its processes send before they follow, and the trail takes from the users in turn. Beyond that the lanes of
 //! the user wait, so that its senders do, and messages in them for other ports wait, too; not for ever, since the new home may take nothing.
-//! What the port's old home before this one passes on never waits: the trail there would hold up its other ports, and where ports go to
+//! Messages that the port's old home before this one passes on never wait: the trail there would hold up its other ports, and where ports go to
 //! and fro, each of two trails would wait for the other.
 
 use super::Poller;
-use super::state::Awaits;
+use super::state::{Awaits, PassesOn};
 use crate::link::Link;
 use crate::link::introductions::Named;
 use crate::port::Port;
@@ -80,7 +80,7 @@ struct State {
     is_over: bool,
 }
 
-/// What one user's processes have sent.
+/// The messages and marks of one user's processes.
 #[derive(Default)]
 struct Queue {
     /// Each with its number.
@@ -121,8 +121,8 @@ impl State {
             return Some((notice, false));
         }
         let (uid, mut queue) = self.queues.pop_front()?;
-        let (_, request) = queue.requests.pop_front()?;
         let was_full = !queue.has(&ROOM);
+        let (_, request) = queue.requests.pop_front()?;
         queue.bytes -= memory_bytes(&request);
         queue.is_stuck = false;
         let has_room = was_full && queue.has(&ROOM);
@@ -284,6 +284,21 @@ pub(crate) fn remove(port: &Port, diverted: &Arc<Diverted>) {
     requests.for_each(|(_, request)| end(request, &[]));
 }
 
+/// Once no port that shared a receiver is away, messages for such ports have arrived by being received, as before.
+pub(super) fn rest(poller: &mut Poller) {
+    if poller.passes_on == PassesOn::Diverted && poller.diverted.is_empty() {
+        poller.passes_on = PassesOn::Nothing;
+        say_passes_on(poller, false);
+    }
+}
+
+/// Whether messages that are taken from the lanes go on elsewhere.
+pub(super) fn say_passes_on(poller: &Poller, does: bool) {
+    for lane in poller.lanes.iter().flatten() {
+        lane.consumer.passes_on(&lane.link.region, does);
+    }
+}
+
 /// Until when the message with this header waits in its lane for room; nothing where there is room, or its port has not moved.
 pub(super) fn until(poller: &Poller, key: Key, header: Header, now_ns: u64) -> Option<u64> {
     let lane = poller.lanes[key].as_ref()?;
@@ -300,3 +315,6 @@ pub(super) fn until(poller: &Poller, key: Key, header: Header, now_ns: u64) -> O
     let until_ns = lane.until_ns.filter(|_| lane.awaits == Awaits::Room);
     has_to_wait.then(|| until_ns.unwrap_or_else(|| now_ns.saturating_add(ROOM_NS)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,21 +15,7 @@ use handfast_wait::word;
 /// The port has moved: messages received from now on are passed on, and have not arrived by being received.
 pub(crate) fn pass_on(poller: &mut Poller) {
     poller.passes_on = PassesOn::All;
-    say_passes_on(poller, true);
-}
-
-/// Once no port that shared a receiver is away, messages for such ports have arrived by being received, as before.
-pub(super) fn rest_from_diverted(poller: &mut Poller) {
-    if poller.passes_on == PassesOn::Diverted && poller.diverted.is_empty() {
-        poller.passes_on = PassesOn::Nothing;
-        say_passes_on(poller, false);
-    }
-}
-
-fn say_passes_on(poller: &Poller, does: bool) {
-    for lane in poller.lanes.iter().flatten() {
-        lane.consumer.passes_on(&lane.link.region, does);
-    }
+    diverted::say_passes_on(poller, true);
 }
 
 /// Gives the lanes back, for a port bound at this receiver later, and answers every call

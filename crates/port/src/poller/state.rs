@@ -105,7 +105,7 @@ pub(super) enum Awaits {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PassesOn {
     Nothing,
-    /// Those for ports that shared the receiver and have moved: lanes in which one has come say so.
+    /// Messages for ports that shared the receiver and have moved: lanes in which one has come say so.
     Diverted,
     /// All: the port has moved.
     All,

@@ -1,6 +1,6 @@
 //! The periodic work of a receiver: quiet lanes, load, waiters, the dead, the end.
 
-use super::{Poller, clearing, idle, load, places};
+use super::{Poller, clearing, diverted, load, places};
 use handfast_channel::arm;
 use handfast_layout::bell::LINKS;
 use handfast_layout::link::LANES;
@@ -24,7 +24,7 @@ const BESIDE: u32 = 16;
 #[cold]
 pub(super) fn check_quiet(poller: &mut Poller) {
     clearing::refresh(poller);
-    idle::rest_from_diverted(poller);
+    diverted::rest(poller);
     // For `cpu::recent`, too.
     let here = cpu::current();
     let now_ns = clock::ticks_ns();

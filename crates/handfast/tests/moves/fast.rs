@@ -1,0 +1,202 @@
+//! Ports that move on before their senders have followed, while long messages wait at every home.
+
+use crate::common;
+use handfast::{MemberPort, Node, ReceiveRight, Right, SendRight};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Longer than a lane takes.
+const LONG_BYTES: usize = 100_000;
+
+/// A node, a port there to which ports are sent, and a right to the next node's.
+struct Place {
+    node: Node,
+    desk: ReceiveRight,
+    next: SendRight,
+}
+
+fn places(what: &str, count: usize) -> Vec<Place> {
+    let nodes: Vec<_> = (0..count)
+        .map(|_| Node::builder().start().unwrap())
+        .collect();
+    let names: Vec<_> = (0..count)
+        .map(|at| common::name(&format!("{what}-{at}")))
+        .collect();
+    let desks: Vec<_> = (nodes.iter().zip(&names))
+        .map(|(node, name)| node.bind(name).unwrap())
+        .collect();
+    let places = nodes.into_iter().zip(desks).enumerate();
+    let places = places.map(|(at, (node, desk))| {
+        let next = node.connect(&names[(at + 1) % count]).unwrap();
+        Place { node, desk, next }
+    });
+    places.collect()
+}
+
+/// With two numbers.
+fn message(number: u64, port: u64, len_bytes: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len_bytes];
+    bytes[..8].copy_from_slice(&number.to_le_bytes());
+    bytes[8..16].copy_from_slice(&port.to_le_bytes());
+    bytes
+}
+
+fn words(bytes: &[u8]) -> (u64, u64) {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+    (word(0), word(8))
+}
+
+/// Each home waits for the blocks in which its messages go on, and the messages in those wait at later homes.
+#[test]
+fn long_messages_follow_a_port_that_goes_to_and_fro_at_once() {
+    const MESSAGES: u64 = 300;
+    const HOPS: usize = 16;
+    let places = places("to-and-fro", 2);
+    let sender = Node::builder().start().unwrap();
+    let name = common::name("to-and-fro");
+    let mut port = places[0].node.bind(&name).unwrap();
+    let right = sender.connect(&name).unwrap();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for number in 0..MESSAGES {
+                right.send(&message(number, 0, LONG_BYTES)).unwrap();
+            }
+        });
+        for hop in 0..HOPS {
+            let [from, to] = [hop % 2, (hop + 1) % 2];
+            places[from].next.with([port.into()]).send(b"").unwrap();
+            let rights = places[to].desk.receive().unwrap().take_rights();
+            port = match <[Right; 1]>::try_from(rights) {
+                Ok([Right::Receive(port)]) => port,
+                other => panic!("{other:?}"),
+            };
+        }
+        for number in 0..MESSAGES {
+            let request = port.receive_timeout(common::PATIENCE).unwrap();
+            assert_eq!(words(request.bytes()).0, number);
+        }
+    });
+    drop(right);
+    for node in places.iter().map(|place| &place.node).chain([&sender]) {
+        node.shutdown();
+    }
+}
+
+/// Ports that share receivers, as they go round.
+struct Round {
+    places: Vec<Place>,
+    at: HashMap<u64, (usize, MemberPort)>,
+    /// The number of the next message to each port.
+    next: HashMap<u64, u64>,
+}
+
+impl Round {
+    const PORTS: u64 = 4;
+
+    /// All ports at the first place, and rights to them, which come by the ports of these names.
+    fn new(sender: &Node) -> (Self, Vec<SendRight>) {
+        let places = places("round", 3);
+        let accepts = |place: &Place| MemberPort::accept_at(&place.desk);
+        places.iter().for_each(accepts);
+        let (mut at, mut rights) = (HashMap::new(), Vec::new());
+        for port in 0..Self::PORTS {
+            let member = places[0].desk.member().unwrap();
+            let name = common::name(&format!("round-port-{port}"));
+            let giver = places[0].node.bind(&name).unwrap();
+            let asker = sender.connect(&name).unwrap();
+            let answer = std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let request = giver.receive().unwrap();
+                    let right = member.mint(1);
+                    request.reply_with(b"", [right.into()]).unwrap();
+                });
+                asker.call(b"").unwrap().take_rights().pop()
+            });
+            match answer {
+                Some(Right::Send(right)) => rights.push(right),
+                other => panic!("{other:?}"),
+            }
+            at.insert(port, (0, member));
+        }
+        let next = HashMap::new();
+        (Self { places, at, next }, rights)
+    }
+
+    /// Receives what is at every place.
+    fn look(&mut self) {
+        for (place, desk) in self.places.iter().map(|place| &place.desk).enumerate() {
+            while let Ok(mut request) = desk.try_receive() {
+                let (number, port) = words(request.bytes());
+                match request.take_rights().pop() {
+                    Some(Right::Member(member)) => drop(self.at.insert(port, (place, member))),
+                    Some(other) => panic!("{other:?}"),
+                    None => {
+                        let next = self.next.entry(port).or_default();
+                        assert_eq!(number, *next, "of {port}");
+                        *next += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    fn move_on(&mut self, port: u64) {
+        let (place, member) = loop {
+            match self.at.remove(&port) {
+                Some(known) => break known,
+                None => self.look(),
+            }
+        };
+        let next = self.places[place].next.with([member.into()]);
+        next.send(&message(0, port, 16)).unwrap();
+    }
+}
+
+/// Sends until it is told to end. Returns how many.
+fn spray(port: u64, right: &SendRight, done: &AtomicBool) -> u64 {
+    let mut number = 0;
+    while !done.load(Ordering::Relaxed) {
+        let len_bytes = if number % 10 == 0 { LONG_BYTES } else { 16 };
+        right.send(&message(number, port, len_bytes)).unwrap();
+        number += 1;
+    }
+    number
+}
+
+/// The receivers are shared, and so are the lanes from one old home to the next.
+#[test]
+fn ports_that_share_receivers_go_round_at_once_with_long_messages_and_lose_none() {
+    const HOPS: u64 = 60;
+    let sender = Node::builder().start().unwrap();
+    let (mut round, rights) = Round::new(&sender);
+    let done = AtomicBool::new(false);
+    let sent: HashMap<u64, u64> = std::thread::scope(|threads| {
+        let start = |(port, right)| {
+            let done = &done;
+            (port, threads.spawn(move || spray(port, right, done)))
+        };
+        let senders: Vec<_> = (0..).zip(&rights).map(start).collect();
+        (0..HOPS).for_each(|hop| round.move_on(hop % Round::PORTS));
+        done.store(true, Ordering::Relaxed);
+        let ends = senders.into_iter().map(|(port, sender)| {
+            while !sender.is_finished() {
+                round.look();
+            }
+            (port, sender.join().unwrap())
+        });
+        ends.collect()
+    });
+    assert!(common::within_patience(|| {
+        round.look();
+        round.next == sent
+    }));
+    drop(rights);
+    for node in round
+        .places
+        .iter()
+        .map(|place| &place.node)
+        .chain([&sender])
+    {
+        node.shutdown();
+    }
+}
