@@ -118,7 +118,7 @@ impl Round {
             }
             at.insert(port, (0, member));
         }
-        let next = HashMap::new();
+        let next = (0..Self::PORTS).map(|port| (port, 0)).collect();
         (Self { places, at, next }, rights)
     }
 
@@ -176,6 +176,10 @@ fn ports_that_share_receivers_go_round_at_once_with_long_messages_and_lose_none(
             (port, threads.spawn(move || spray(port, right, done)))
         };
         let senders: Vec<_> = (0..).zip(&rights).map(start).collect();
+        // All have begun.
+        while round.next.values().any(|next| *next == 0) {
+            round.look();
+        }
         (0..HOPS).for_each(|hop| round.move_on(hop % Round::PORTS));
         done.store(true, Ordering::Relaxed);
         let ends = senders.into_iter().map(|(port, sender)| {
@@ -186,10 +190,11 @@ fn ports_that_share_receivers_go_round_at_once_with_long_messages_and_lose_none(
         });
         ends.collect()
     });
-    assert!(common::within_patience(|| {
+    let all_came = common::within_patience(|| {
         round.look();
         round.next == sent
-    }));
+    });
+    assert!(all_came, "{:?} of {sent:?} came", round.next);
     drop(rights);
     for node in round
         .places

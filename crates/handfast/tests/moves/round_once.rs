@@ -51,7 +51,7 @@ fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) 
         };
         let is_refused = matches!(
             failed.error,
-            SendError::Right(RightError::SendOnceTrails { .. })
+            SendError::Right(RightError::SendOnceTrails { .. } | RightError::Trails { .. })
         );
         assert!(is_refused, "{failed:?}");
         (rights, refused) = (failed.rights, refused + 1);
