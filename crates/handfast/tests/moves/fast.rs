@@ -1,37 +1,13 @@
 //! Ports that move on before their senders have followed, while long messages wait at every home.
 
 use crate::common;
-use handfast::{MemberPort, Node, ReceiveRight, Right, SendRight};
+use crate::ring::{self, Home};
+use handfast::{MemberPort, Node, Right, SendRight};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Longer than a lane takes.
 const LONG_BYTES: usize = 100_000;
-
-/// A node, a port there to which ports are sent, and a right to the next node's.
-struct Place {
-    node: Node,
-    desk: ReceiveRight,
-    next: SendRight,
-}
-
-fn places(what: &str, count: usize) -> Vec<Place> {
-    let nodes: Vec<_> = (0..count)
-        .map(|_| Node::builder().start().unwrap())
-        .collect();
-    let names: Vec<_> = (0..count)
-        .map(|at| common::name(&format!("{what}-{at}")))
-        .collect();
-    let desks: Vec<_> = (nodes.iter().zip(&names))
-        .map(|(node, name)| node.bind(name).unwrap())
-        .collect();
-    let places = nodes.into_iter().zip(desks).enumerate();
-    let places = places.map(|(at, (node, desk))| {
-        let next = node.connect(&names[(at + 1) % count]).unwrap();
-        Place { node, desk, next }
-    });
-    places.collect()
-}
 
 /// With two numbers.
 fn message(number: u64, port: u64, len_bytes: usize) -> Vec<u8> {
@@ -51,10 +27,10 @@ fn words(bytes: &[u8]) -> (u64, u64) {
 fn long_messages_follow_a_port_that_goes_to_and_fro_at_once() {
     const MESSAGES: u64 = 300;
     const HOPS: usize = 16;
-    let places = places("to-and-fro", 2);
-    let sender = Node::builder().start().unwrap();
+    let homes = ring::homes("to-and-fro", 2);
+    let sender = ring::node();
     let name = common::name("to-and-fro");
-    let mut port = places[0].node.bind(&name).unwrap();
+    let mut port = homes[0].node.bind(&name).unwrap();
     let right = sender.connect(&name).unwrap();
     std::thread::scope(|threads| {
         threads.spawn(|| {
@@ -64,8 +40,8 @@ fn long_messages_follow_a_port_that_goes_to_and_fro_at_once() {
         });
         for hop in 0..HOPS {
             let [from, to] = [hop % 2, (hop + 1) % 2];
-            places[from].next.with([port.into()]).send(b"").unwrap();
-            let rights = places[to].desk.receive().unwrap().take_rights();
+            homes[from].next.with([port.into()]).send(b"").unwrap();
+            let rights = homes[to].mail.receive().unwrap().take_rights();
             port = match <[Right; 1]>::try_from(rights) {
                 Ok([Right::Receive(port)]) => port,
                 other => panic!("{other:?}"),
@@ -77,14 +53,14 @@ fn long_messages_follow_a_port_that_goes_to_and_fro_at_once() {
         }
     });
     drop(right);
-    for node in places.iter().map(|place| &place.node).chain([&sender]) {
+    for node in homes.iter().map(|home| &home.node).chain([&sender]) {
         node.shutdown();
     }
 }
 
 /// Ports that share receivers, as they go round.
 struct Round {
-    places: Vec<Place>,
+    homes: Vec<Home>,
     at: HashMap<u64, (usize, MemberPort)>,
     /// The number of the next message to each port.
     next: HashMap<u64, u64>,
@@ -95,14 +71,14 @@ impl Round {
 
     /// All ports at the first place, and rights to them, which come by the ports of these names.
     fn new(sender: &Node) -> (Self, Vec<SendRight>) {
-        let places = places("round", 3);
-        let accepts = |place: &Place| MemberPort::accept_at(&place.desk);
-        places.iter().for_each(accepts);
+        let homes = ring::homes("round", 3);
+        let accepts = |home: &Home| MemberPort::accept_at(&home.mail);
+        homes.iter().for_each(accepts);
         let (mut at, mut rights) = (HashMap::new(), Vec::new());
         for port in 0..Self::PORTS {
-            let member = places[0].desk.member().unwrap();
+            let member = homes[0].mail.member().unwrap();
             let name = common::name(&format!("round-port-{port}"));
-            let giver = places[0].node.bind(&name).unwrap();
+            let giver = homes[0].node.bind(&name).unwrap();
             let asker = sender.connect(&name).unwrap();
             let answer = std::thread::scope(|threads| {
                 threads.spawn(|| {
@@ -119,13 +95,13 @@ impl Round {
             at.insert(port, (0, member));
         }
         let next = (0..Self::PORTS).map(|port| (port, 0)).collect();
-        (Self { places, at, next }, rights)
+        (Self { homes, at, next }, rights)
     }
 
     /// Receives what is at every place.
     fn look(&mut self) {
-        for (place, desk) in self.places.iter().map(|place| &place.desk).enumerate() {
-            while let Ok(mut request) = desk.try_receive() {
+        for (place, mail) in self.homes.iter().map(|home| &home.mail).enumerate() {
+            while let Ok(mut request) = mail.try_receive() {
                 let (number, port) = words(request.bytes());
                 match request.take_rights().pop() {
                     Some(Right::Member(member)) => drop(self.at.insert(port, (place, member))),
@@ -147,7 +123,7 @@ impl Round {
                 None => self.look(),
             }
         };
-        let next = self.places[place].next.with([member.into()]);
+        let next = self.homes[place].next.with([member.into()]);
         next.send(&message(0, port, 16)).unwrap();
     }
 }
@@ -167,7 +143,7 @@ fn spray(port: u64, right: &SendRight, done: &AtomicBool) -> u64 {
 #[test]
 fn ports_that_share_receivers_go_round_at_once_with_long_messages_and_lose_none() {
     const HOPS: u64 = 60;
-    let sender = Node::builder().start().unwrap();
+    let sender = ring::node();
     let (mut round, rights) = Round::new(&sender);
     let done = AtomicBool::new(false);
     let sent: HashMap<u64, u64> = std::thread::scope(|threads| {
@@ -196,12 +172,7 @@ fn ports_that_share_receivers_go_round_at_once_with_long_messages_and_lose_none(
     });
     assert!(all_came, "{:?} of {sent:?} came", round.next);
     drop(rights);
-    for node in round
-        .places
-        .iter()
-        .map(|place| &place.node)
-        .chain([&sender])
-    {
+    for node in round.homes.iter().map(|home| &home.node).chain([&sender]) {
         node.shutdown();
     }
 }

@@ -10,6 +10,7 @@ mod homes;
 mod members;
 mod once;
 mod revoked;
+mod ring;
 mod round_once;
 mod to_and_fro;
 mod under_kills;

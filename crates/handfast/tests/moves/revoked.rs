@@ -2,8 +2,9 @@
 
 use super::homes::Homes;
 use crate::common::{self, Child, PATIENCE};
+use crate::ring;
 use handfast::error::{Gone, SendError};
-use handfast::{Right, SendRight};
+use handfast::{Notice, Right, SendRight};
 
 /// Takes a port and revokes the rights with some badges at once. Then answers with the badge, `revoke` with a number revokes the rights
 /// with that badge, `disown` those of the old home; `ask` asks for the notice of no senders, which is printed.
@@ -167,5 +168,56 @@ fn a_badge_has_a_sender_as_long_as_the_old_home_may_have_one() {
         heir.kill();
         assert_eq!(heir.rest(), [""; 0]);
         homes.expect_no_cut();
+    }
+}
+
+/// The right has become another at the new home, and so has the one that was asked after.
+#[test]
+fn a_revocation_at_the_new_home_is_told_to_those_who_asked_at_the_old_one() {
+    let homes = ring::homes("asked", 2);
+    let sender = ring::node();
+    let (name, told) = (common::name("asked"), sender.anonymous().unwrap());
+    let desk = homes[0].node.bind(&name).unwrap();
+    let to_desk = sender.connect(&name).unwrap();
+    let port = homes[0].node.anonymous().unwrap();
+    let rights = std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let rights = [7, 8].map(|badge| port.mint(badge).into());
+            let request = desk.receive().unwrap();
+            request.reply_with(b"", rights).unwrap();
+        });
+        to_desk.call(b"").unwrap().take_rights()
+    });
+    let rights: Vec<SendRight> = rights
+        .into_iter()
+        .map(|right| match right {
+            Right::Send(right) => right,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    for (right, number) in rights.iter().zip([7, 8]) {
+        right.notify_death(&told, number);
+    }
+    homes[0].next.with([port.into()]).send(b"").unwrap();
+    let came = homes[1].mail.receive().unwrap().take_rights().pop();
+    let Some(Right::Receive(port)) = came else {
+        panic!("{came:?}");
+    };
+    // The trail has ended, and the new home has heard of both: they have followed.
+    assert!(homes[0].node.wait_moved_timeout(PATIENCE));
+    for right in &rights {
+        right.send(b"").unwrap();
+        let _ = port.receive().unwrap();
+    }
+    port.revoke(7);
+    let next = || told.receive_timeout(PATIENCE).unwrap().notice();
+    assert_eq!(next(), Some(Notice::Dead(7)));
+    // Told of with the port, and not before.
+    assert!(told.try_receive().is_err());
+    assert_eq!(rights[0].send(b""), Err(SendError::Gone(Gone::Right)));
+    drop(port);
+    assert_eq!(next(), Some(Notice::Dead(8)));
+    for node in homes.iter().map(|home| &home.node).chain([&sender]) {
+        node.shutdown();
     }
 }

@@ -1,45 +1,16 @@
 //! A port that goes round while send-once rights to each of its homes are not used.
 
 use crate::common::{self, within_patience};
+use crate::ring::{self, Home};
 use handfast::error::{ReceiveError, RightError, SendError};
-use handfast::{Node, Notice, ReceiveRight, Right, SendOnceRight, SendRight};
+use handfast::{Notice, ReceiveRight, Right, SendOnceRight};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
-
-/// A place where the port lives, with its own node.
-struct Home {
-    node: Node,
-    /// Ports and send-once rights come here.
-    mail: ReceiveRight,
-    next: SendRight,
-}
 
 const HOMES: usize = 3;
 const MOVES: u64 = 200;
 /// Made at each home, at each move: each home keeps one.
 const RIGHTS: u64 = HOMES as u64;
-
-fn homes() -> Vec<Home> {
-    let start = || {
-        let node = Node::builder().directory(common::directory().clone());
-        node.start().unwrap()
-    };
-    let nodes: Vec<_> = (0..HOMES).map(|_| start()).collect();
-    let names: Vec<_> = (0..HOMES)
-        .map(|home| common::name(&format!("round-{home}")))
-        .collect();
-    let mail: Vec<_> = nodes
-        .iter()
-        .zip(&names)
-        .map(|(node, name)| node.bind(name).unwrap())
-        .collect();
-    let places = nodes.into_iter().zip(mail).enumerate();
-    let homes = places.map(|(at, (node, mail))| {
-        let next = node.connect(&names[(at + 1) % HOMES]).unwrap();
-        Home { node, mail, next }
-    });
-    homes.collect()
-}
 
 /// Sends the port on. Where that is refused, the oldest of the rights are used, and let the trails end. Returns how often it was.
 fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) -> usize {
@@ -81,7 +52,7 @@ fn given_on(homes: &[Home], from: usize, steps: usize, mut right: SendOnceRight)
 
 #[test]
 fn a_port_that_goes_round_with_unused_send_once_rights_loses_none() {
-    let homes = homes();
+    let homes = ring::homes("round", HOMES);
     let mut port = homes[0].node.anonymous().unwrap();
     let (mut kept, mut refused) = (VecDeque::new(), 0);
     for turn in 0..MOVES {
