@@ -84,7 +84,7 @@ impl SendRight {
     /// [`Notice::Dead`](crate::Notice::Dead) with `number`. The notice comes at once if the port is gone already. It comes only
     /// while this process has a right to some port of that process. Each further call asks for a further notice.
     ///
-    /// No system call, except to wake the receiver of a notice that comes at once; a lock of the link, and 24 bytes until the notice.
+    /// No system call, except to wake the receiver of a notice that comes at once; a lock of the link, and 48 bytes until the notice.
     pub fn notify_death(&self, told: &ReceiveRight, number: u64) {
         if !send::is_forked(self) && told.check().is_ok() {
             ask_death(self, told.port(), number);
@@ -98,6 +98,7 @@ pub(crate) fn ask_death(right: &SendRight, told: &Arc<Port>, number: u64) {
     let asked = DeathNotice {
         of: this.port(),
         handle: this.handle(),
+        was: None,
         number,
         told: Arc::downgrade(told) as Weak<dyn HearsOfDeaths>,
     };

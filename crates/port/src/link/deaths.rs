@@ -16,11 +16,13 @@ pub(crate) struct DeathNotice {
     pub(crate) of: u32,
     /// The right to it, or [`OF_MOVED`].
     pub(crate) handle: Handle,
+    /// For the latter: the link, and the right there that was asked by.
+    pub(crate) was: Option<(u32, Handle)>,
     pub(crate) number: u64,
     pub(crate) told: Weak<dyn HearsOfDeaths>,
 }
 
-/// In the place of a right: which one it has become at the new home of its port does not matter.
+/// In the place of a right that has not become another at the new home of its port yet.
 const OF_MOVED: Handle = 0;
 
 /// Reports the death of a port that is gone, or of a right that was revoked, to the ports that wait for it.
@@ -86,34 +88,22 @@ fn tell_of(link: &Link, is_gone: impl Fn(&DeathNotice) -> bool) {
 }
 
 /// A port of the peer has moved to where the peer of `to` is, and the right with this name has become the one named there: its death
-/// is heard of there. So are those that were asked after by rights which this process does not have any more. Looked for after that.
+/// is heard of there, and so is what was asked after by other rights to the port, which become rights there later. Looked for after that.
 pub(crate) fn move_to(
     (link, port, name): (&Link, u32, Handle),
     (to, of, new): (&Link, u32, Handle),
 ) {
-    let of_port = |asked: &&DeathNotice| asked.of == port && asked.handle != name;
-    let others: Vec<_> = link
-        .death_notices()
-        .iter()
-        .filter(of_port)
-        .map(|asked| asked.handle)
-        .collect();
-    let imports = link.imports();
-    let gone: Vec<_> = others
-        .into_iter()
-        .filter(|other| imports.port_of(*other).is_none())
-        .collect();
-    drop(imports);
-    let goes = |asked: &mut DeathNotice| {
-        asked.of == port && (asked.handle == name || gone.contains(&asked.handle))
-    };
-    let mut moved: Vec<_> = link.death_notices().extract_if(.., goes).collect();
+    let is_its = |asked: &mut DeathNotice| asked.of == port;
+    let mut moved: Vec<_> = link.death_notices().extract_if(.., is_its).collect();
     for asked in &mut moved {
+        let was = (link.serial, core::mem::replace(&mut asked.handle, OF_MOVED));
+        asked.was.get_or_insert(was);
         asked.of = of;
-        asked.handle = match asked.handle == name {
-            true => new,
-            false => OF_MOVED,
-        };
     }
-    to.death_notices().append(&mut moved);
+    let mut there = to.death_notices();
+    there.append(&mut moved);
+    let has_become = |asked: &&mut DeathNotice| asked.was == Some((link.serial, name));
+    for asked in there.iter_mut().filter(has_become) {
+        (asked.handle, asked.was) = (new, None);
+    }
 }

@@ -78,6 +78,7 @@ fn wakers_and_notices_of_a_link_that_a_receiver_cuts_are_the_control_threads() {
     link.death_notices().push(DeathNotice {
         of: 0x100,
         handle: 1 << 31,
+        was: None,
         number: 7,
         told,
     });
