@@ -87,19 +87,18 @@ pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, 
     let mut long = link.parts.long.lock();
     let pool = &mut long.pools[use_of as usize];
     for kept in pool.iter_mut().filter(|kept| kept.serves(len_bytes)) {
-        if let Ok(block) = kept.take(len_bytes, now_ns) {
+        if let Some(block) = kept.take(len_bytes, now_ns) {
             return Ok(block);
         }
     }
     let block = match make(pool, len_bytes) {
         Ok(arena) => {
-            let mut kept = Kept { arena, used_ns: 0 };
-            let block = kept.take(len_bytes, now_ns)?;
+            let (kept, block) = Kept::new(arena, len_bytes, now_ns)?;
             pool.push(kept);
             block
         }
         Err(NoBlock::Lent { limit }) if is_apart() => {
-            take_apart(&mut long.apart, len_bytes, (now_ns, limit))?
+            take_apart(&mut long.apart, len_bytes, now_ns)?.ok_or(NoBlock::Lent { limit })?
         }
         Err(no_block) => return Err(no_block),
     };
@@ -113,41 +112,41 @@ pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, 
 }
 
 /// The block of this thread, which passes on messages to one port. The others may lie where the port was before, in messages that wait until
-/// this thread has sent its own.
+/// this thread has sent its own. `None`: the peer has it still.
 fn take_apart(
     apart: &mut Vec<(u32, Kept)>,
     len_bytes: usize,
-    (now_ns, limit): (u64, u32),
-) -> Result<Block, NoBlock> {
+    now_ns: u64,
+) -> Result<Option<Block>, NoBlock> {
     let thread = thread_number();
-    let is_own = |(of, kept): &mut (u32, Kept)| *of == thread && kept.serves(len_bytes);
-    if let Some((_, kept)) = apart
-        .iter_mut()
-        .find_map(|kept| is_own(kept).then_some(kept))
+    let own = apart.iter().position(|(of, _)| *of == thread);
+    if let Some((_, kept)) = own.map(|own| &mut apart[own])
+        && kept.serves(len_bytes)
     {
-        return kept.take(len_bytes, now_ns);
+        return Ok(kept.take(len_bytes, now_ns));
     }
-    // Its own may be too short; others have ended, or may take one again.
-    if let Some(place) = apart.iter().position(|(of, _)| *of == thread) {
-        match apart[place].1.arena.is_whole() {
-            true => drop(apart.swap_remove(place)),
-            false => return Err(NoBlock::Lent { limit }),
-        }
-    } else if apart.len() >= APART_MAX {
-        let idle = apart.iter().position(|(_, kept)| kept.arena.is_whole());
-        drop(apart.swap_remove(idle.ok_or(NoBlock::Lent { limit })?));
+    // Its own is too short, or there are as many as may be: threads that have ended, or may have another.
+    if own.is_some() || apart.len() >= APART_MAX {
+        let is_one =
+            |(of, kept): &(u32, Kept)| kept.arena.is_whole() && (own.is_none() || *of == thread);
+        let Some(one) = apart.iter().position(is_one) else {
+            return Ok(None);
+        };
+        drop(apart.swap_remove(one));
     }
-    let block_bytes = len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN);
-    let arena = Arena::create(block_bytes, 1).map_err(|_| NoBlock::Memory)?;
-    let mut kept = Kept { arena, used_ns: 0 };
-    let block = kept.take(len_bytes, now_ns)?;
+    let arena = Arena::create(block_bytes_for(len_bytes), 1).map_err(|_| NoBlock::Memory)?;
+    let (kept, block) = Kept::new(arena, len_bytes, now_ns)?;
     apart.push((thread, kept));
-    Ok(block)
+    Ok(Some(block))
+}
+
+fn block_bytes_for(len_bytes: usize) -> usize {
+    len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN)
 }
 
 /// Another arena. It has one block more than there are as long, and idle ones give way to it.
 fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
-    let block_bytes = len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN);
+    let block_bytes = block_bytes_for(len_bytes);
     let alike = pool.iter().filter(|kept| kept.serves(len_bytes));
     let alike: usize = alike.map(|kept| kept.arena.blocks()).sum();
     let mut blocks = (alike + 1).min(BLOCKS_MAX);
@@ -175,12 +174,16 @@ fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
 }
 
 impl Kept {
-    fn take(&mut self, len_bytes: usize, now_ns: u64) -> Result<Block, NoBlock> {
-        let limit = self.arena.blocks() as u32;
-        let block = self.arena.try_take(len_bytes);
-        let block = block.map_err(|_| NoBlock::Lent { limit })?;
+    /// A new arena, and its first block.
+    fn new(arena: Arena, len_bytes: usize, used_ns: u64) -> Result<(Self, Block), NoBlock> {
+        let block = arena.try_take(len_bytes).map_err(|_| NoBlock::Memory)?;
+        Ok((Self { arena, used_ns }, block))
+    }
+
+    fn take(&mut self, len_bytes: usize, now_ns: u64) -> Option<Block> {
+        let block = self.arena.try_take(len_bytes).ok()?;
         self.used_ns = now_ns;
-        Ok(block)
+        Some(block)
     }
 
     fn serves(&self, len_bytes: usize) -> bool {

@@ -36,7 +36,7 @@ const ROOM_UPSTREAM: Room = Room {
     bytes: 64 << 20,
 };
 
-/// How long a lane waits for room while the trail takes nothing of its user. Then what does not fit is lost, until the trail does.
+/// How long a lane waits for room while the trail takes nothing of its user. Messages that do not fit are lost then, until the trail does.
 const ROOM_NS: u64 = 10_000_000_000;
 
 struct Room {
@@ -112,10 +112,11 @@ impl State {
 
     /// The next one, and whether there was no room while it lay here.
     fn next(&mut self) -> Option<(Request, bool)> {
-        let first = |queue: &Queue| queue.requests.front().map(|(number, _)| *number);
-        let first = (self.queues.iter())
-            .filter_map(|(_, queue)| first(queue))
-            .min();
+        let fronts = self
+            .queues
+            .iter()
+            .filter_map(|(_, queue)| queue.requests.front());
+        let first = fronts.map(|(number, _)| *number).min();
         let is_next = |(before, _): &mut (u64, Request)| first.is_none_or(|first| first >= *before);
         if let Some((_, notice)) = self.notices.pop_front_if(is_next) {
             return Some((notice, false));
@@ -157,22 +158,20 @@ impl Diverted {
             return Err(request);
         }
         let number = state.count;
-        let Some(sender) = sender else {
+        if let Some(sender) = sender {
+            let waits = Some(sender.link) != self.upstream && !is_mark(&request);
+            let room = if waits { &ROOM } else { &ROOM_UPSTREAM };
+            let queue = state.queue(sender.uid);
+            if !queue.has(room) {
+                queue.is_stuck = true;
+                return Err(request);
+            }
+            queue.bytes += memory_bytes(&request);
+            queue.requests.push_back((number, request));
+            state.count += 1;
+        } else {
             state.notices.push_back((number, request));
-            drop(state);
-            self.came.notify_all();
-            return Ok(());
-        };
-        let waits = Some(sender.link) != self.upstream && !is_mark(&request);
-        let room = if waits { &ROOM } else { &ROOM_UPSTREAM };
-        let queue = state.queue(sender.uid);
-        if !queue.has(room) {
-            queue.is_stuck = true;
-            return Err(request);
         }
-        queue.bytes += memory_bytes(&request);
-        queue.requests.push_back((number, request));
-        state.count += 1;
         drop(state);
         self.came.notify_all();
         Ok(())
