@@ -52,8 +52,9 @@ pub enum Right {
     /// dropped when the right is not taken up, or either process dies before it has arrived. When this process ends, senders
     /// that still go through it lose the port.
     ///
-    /// Costs two control messages, some more for each sender, and a thread of this process until all senders have switched.
-    /// Waiting messages are copied only when passed on.
+    /// Costs two control messages, some more for each sender, and a thread of this process until all senders have switched; eight ports
+    /// that went to the same process may have such senders ([`RightError::Trails`](crate::error::RightError::Trails)). Waiting messages are
+    /// copied only when passed on.
     ///
     /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. A receive right
     /// cannot be sent to its own port ([`RightError::Home`](crate::error::RightError::Home)).

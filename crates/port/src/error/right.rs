@@ -150,7 +150,7 @@ pub enum RightError {
     /// So many ports have moved from this process and have senders that still go through it: ports that shared receivers, or others that
     /// went to the same process.
     #[error(
-        "{limit} such ports have moved from this process and have senders that still go through it, the limit; receive, and wait for some with wait_moved_timeout"
+        "{limit} ports that moved from this process the same way have senders that still go through it, the limit; receive, and wait for some with wait_moved_timeout"
     )]
     Trails {
         /// How many may have.
