@@ -95,19 +95,12 @@ fn threads_pass_every_message_once_and_each_senders_in_order() {
 }
 
 #[test]
-#[ignore = "prints what a push and a pop cost, uncontended; run it in release"]
-fn cost_of_a_push_and_a_pop() {
+fn an_uncontended_queue_gives_back_each_message_at_once() {
     let region = Arc::new(Region::heap(queue_bytes(64)));
     let group = Group::new(1);
     let queue = TwoLock::create(region, 0, 64, group.seat(1, 0)).unwrap();
-    let mut best = f64::MAX;
-    for _ in 0..20 {
-        let start = handfast_sys::clock::now_ns();
-        for number in 0..100_000 {
-            queue.try_push(&[number as u8; MESSAGE_BYTES]).unwrap();
-            assert_eq!(queue.try_pop().unwrap()[0], number as u8);
-        }
-        best = best.min((handfast_sys::clock::now_ns() - start) as f64 / 100_000.0);
+    for number in 0..10_000 {
+        queue.try_push(&[number as u8; MESSAGE_BYTES]).unwrap();
+        assert_eq!(queue.try_pop().unwrap()[0], number as u8);
     }
-    println!("{best:.1} ns for a push and a pop");
 }
