@@ -2,7 +2,7 @@
 
 use crate::common;
 use handfast::error::{ReceiveError, RightError, SendError};
-use handfast::{Event, Notice, Right, SendRight};
+use handfast::{Event, Node, Notice, Right, SendRight};
 use std::time::{Duration, Instant};
 
 /// A server that gives out one right per object on request, and answers each object's own calls.
@@ -142,6 +142,51 @@ fn rights_that_are_not_sent_come_back() {
     let reply = root.with(refused.rights).call(&whole).unwrap();
     assert_eq!(reply.len(), 0);
     server.kill();
+}
+
+#[test]
+fn several_rights_of_this_process_arrive_in_order_and_none_is_left_of_those_that_come_back() {
+    let node = || {
+        let builder = Node::builder().directory(common::directory().clone());
+        builder.start().unwrap()
+    };
+    let (here, there) = (node(), node());
+    let name = common::name("several");
+    let at = there.bind(&name).unwrap();
+    let to = here.connect(&name).unwrap();
+    let ports: Vec<_> = (0..4).map(|_| here.anonymous().unwrap()).collect();
+    let revoked = ports[1].mint(9);
+    ports[1].revoke(9);
+    for round in 0..200 {
+        let count = 1 + round % 4;
+        let own = || (0..count).map(|i| ports[i].mint(i as u64));
+        to.with(own().map(Right::from)).send(b"all").unwrap();
+        let came = common::send_rights(at.receive().unwrap().take_rights());
+        assert_eq!(came.len(), count);
+        for (i, right) in came.iter().enumerate() {
+            right.send(b"through").unwrap();
+            let request = ports[i].receive().unwrap();
+            assert_eq!(
+                (request.bytes(), request.badge()),
+                (&b"through"[..], i as u64)
+            );
+        }
+        let rights = own().chain([revoked.clone()]).map(Right::from);
+        let returned = to.with(rights).send(b"none").unwrap_err();
+        let dead = match count {
+            4 => RightError::TooMany { count: 5 },
+            _ => RightError::Dead,
+        };
+        assert_eq!(returned.error, SendError::Right(dead));
+        assert_eq!(returned.rights.len(), count + 1);
+    }
+    for port in &ports {
+        port.notify_no_senders();
+        let notice = port.receive_timeout(common::PATIENCE).unwrap().notice();
+        assert_eq!(notice, Some(Notice::NoSenders));
+    }
+    here.shutdown();
+    there.shutdown();
 }
 
 /// Waits until the port tells something, which must be this, within 10 ms of `since` where that is
