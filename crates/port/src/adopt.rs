@@ -1,7 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
 use crate::again::{self, keep};
-use crate::arriving::adopt_one;
+use crate::arriving::{adopt_one, come};
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
@@ -72,6 +72,10 @@ fn take_bytes(
     message: &mut Message,
     whom: Whom<'_>,
 ) -> Result<usize, Fault> {
+    if !message.bytes().is_empty() && !message.is_filled() {
+        // Such a message says nothing of others.
+        return Ok(0);
+    }
     let part = message
         .units_and_rights()
         .and_then(|(units, _)| Part::parse(units));
@@ -82,8 +86,7 @@ fn take_bytes(
         return Ok(count);
     }
     let len_bytes = usize::try_from(lent.len_bytes).unwrap_or(usize::MAX);
-    let has_others = !message.bytes().is_empty();
-    if has_others || !(MESSAGE_BYTES_MAX + 1..=LONG_BYTES_MAX).contains(&len_bytes) {
+    if !(MESSAGE_BYTES_MAX + 1..=LONG_BYTES_MAX).contains(&len_bytes) {
         return Err(Rule::Part.broken());
     }
     match (take_up_loan(process, link, lent)?, whom) {
@@ -108,16 +111,25 @@ fn adopt_all(
 ) -> Result<bool, Fault> {
     let (mut taken, known) = (0, rights.len());
     rights.reserve_exact(units.len().min(PARTS_MAX - known.min(PARTS_MAX)));
-    while !units.is_empty() {
+    let moved = |name| redirect::arrived_moved(link, process, name);
+    while let [unit, others @ ..] = units {
+        // Most are, where there are several.
+        if (known..PARTS_MAX).contains(&taken)
+            && let Some(named) = Part::of_sender(unit)
+            && !link.is_loop()
+        {
+            rights.push(Right::Send(come(process, link, named, moved)?));
+            (units, taken) = (others, taken + 1);
+            continue;
+        }
         let (part, count) = next_part(units, taken).ok_or(Rule::Part.broken())?;
         let (of_part, rest) = units.split_at(count);
         (units, taken) = (rest, taken + 1);
         if taken <= known {
             continue;
         }
-        match right_of(process, link, (part, of_part), whom)? {
-            Some(right) => rights.push(right),
-            None => return Ok(false),
+        if !adopt_part((process, link), (part, of_part), (rights, whom))? {
+            return Ok(false);
         }
     }
     Ok(true)
@@ -129,16 +141,15 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
     Part::parse(units).filter(|_| taken < PARTS_MAX)
 }
 
-/// The right that a part describes, of which these are the units. `None`: it is known later. The arm for most is
+/// Makes a right of a part, of which these are the units. `false`: it is known later. The arm for most is
 /// [`adopt_one`].
 #[inline]
-fn right_of(
-    process: &Arc<Process>,
-    link: &Arc<Link>,
+fn adopt_part(
+    (process, link): (&Arc<Process>, &Arc<Link>),
     (part, units): (Part, &[Unit]),
-    whom: Whom<'_>,
-) -> Result<Option<Right>, Fault> {
-    Ok(Some(match part {
+    (rights, whom): (&mut Vec<Right>, Whom<'_>),
+) -> Result<bool, Fault> {
+    rights.push(match part {
         Part::OfSender { handle, port } | Part::Once { handle, port } if link.is_loop() => {
             own_around(process, link, (handle, port))?
         }
@@ -176,7 +187,10 @@ fn right_of(
             number,
         } => {
             let number = (hello::process(introducer, pid), number);
-            return Ok(home::come_home(process, link, (number, port), whom));
+            match home::come_home(process, link, (number, port), whom) {
+                Some(right) => right,
+                None => return Ok(false),
+            }
         }
         Part::Receive {
             token,
@@ -196,10 +210,12 @@ fn right_of(
         }
         // First, and by itself: [`take_bytes`].
         Part::Bytes(_) => return Err(Rule::Part.broken()),
-    }))
+    });
+    Ok(true)
 }
 
 /// A reply right that the peer has passed on.
+#[inline(never)]
 fn passed_reply(link: &Arc<Link>, word: u32, generation: u32) -> Result<Right, Fault> {
     Ok(match ReplySlot::passed(link, word, generation)? {
         Some(mut slot) => {
@@ -212,6 +228,7 @@ fn passed_reply(link: &Arc<Link>, word: u32, generation: u32) -> Result<Right, F
 }
 
 /// A receive right, with the name of its port.
+#[inline(never)]
 fn receive(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -254,6 +271,7 @@ fn receive(
 }
 
 /// A port that comes to share the receiver of its message.
+#[inline(never)]
 fn member(
     process: &Arc<Process>,
     link: &Arc<Link>,
@@ -276,6 +294,7 @@ fn member(
 }
 
 /// A right to a port of a third process: a direct one if there is a link, or will be.
+#[inline(never)]
 fn introduced(
     process: &Arc<Process>,
     link: &Arc<Link>,

@@ -320,7 +320,7 @@ impl Poller {
                     let adopted = match adopt_one(process, &lane.link, message, moved) {
                         Ok(true) => Ok(()),
                         Ok(false) => match through::adopt_rest(
-                            (self.protocols, process),
+                            (self.protocols, process, &self.diverted),
                             (&lane.link, header.port, self.receiver),
                             message,
                         ) {

@@ -1,6 +1,6 @@
 //! Which right a message came through.
 
-use super::diverted::{self, Sender};
+use super::diverted::{self, DivertedPorts, Sender};
 use super::lane::NO_RIGHT;
 use super::state::PassesOn;
 use super::{Poller, Protocols};
@@ -152,16 +152,15 @@ pub(super) fn divert(
 /// See [`Protocols::adopt`]: the parts of a message by this right to this receiver. It may be diverted and go on to another process.
 #[cold]
 pub(super) fn adopt_rest(
-    by: (&dyn Protocols, &Arc<Process>),
+    (protocols, process, diverted): (&dyn Protocols, &Arc<Process>, &DivertedPorts),
     (link, word, receiver): (&Arc<Link>, u32, u32),
     message: &mut Message,
 ) -> Result<(), Fault> {
-    let (protocols, process) = by;
     let port = || match named((protocols, process), link, word, 0) {
         Named::To(target) => diverted::of_port(process, target.port),
         _ => None,
     };
-    let stays = diverted::of(process).is_empty() || port().is_none();
+    let stays = diverted.is_empty() || port().is_none();
     protocols.adopt(process, (link, stays.then_some(receiver)), message)
 }
 
