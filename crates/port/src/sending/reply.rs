@@ -1,7 +1,8 @@
 //! Replying, with bytes alone or with rights beside them.
 
 use crate::body::Body;
-use crate::describe::{Described, Load};
+use crate::describe::now::own_now;
+use crate::describe::{Described, Load, list_of, pool};
 use crate::error::{ReplyError, RightError, SendError};
 use crate::link::Link;
 use crate::link::long::{self, Use};
@@ -11,6 +12,7 @@ use crate::request::Request;
 use crate::right::{Returned, Right};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::link::Kind;
+use handfast_layout::part::Part;
 use handfast_region::Bytes;
 use handfast_ring::lane::Unit;
 use handfast_sys::deadline;
@@ -73,7 +75,6 @@ impl ReplyRight {
         bytes: &[u8],
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<(), Returned<ReplyError>> {
-        let rights = rights.into_iter().collect();
         self.reply_by(Body::One(bytes), rights, |slot, bytes, units| {
             slot.answer_described(bytes, units);
         })
@@ -83,11 +84,11 @@ impl ReplyRight {
     pub(crate) fn reply_by(
         self,
         bytes: Body<'_>,
-        rights: Vec<Right>,
+        rights: impl IntoIterator<Item = Right>,
         answer: impl FnOnce(&ReplySlot, Body<'_>, &[Unit]),
     ) -> Result<(), Returned<ReplyError>> {
         let mut load = Load {
-            rights,
+            rights: list_of(rights),
             reply: None,
         };
         // Names of rights are counted as sent, or taken back, and a call that is not answered is dropped.
@@ -95,6 +96,7 @@ impl ReplyRight {
         let right = self;
         match answer_loaded(right.slot(), bytes, &mut load, answer) {
             Ok(()) => {
+                pool(&mut load.rights);
                 right.used();
                 Ok(())
             }
@@ -146,6 +148,14 @@ fn answer_loaded(
     }
     if load.has_member() {
         return Err(RightError::NoReceiver.into());
+    }
+    if let [Right::Own(own)] = &load.rights[..]
+        && bytes.len_bytes() <= MESSAGE_BYTES_MAX
+        && let Some((handle, port)) = own_now((&link.process, link), own)
+    {
+        // The usual one.
+        answer(reply, bytes, &[Part::unit_of_sender(handle, port)]);
+        return Ok(());
     }
     let process = link.process.clone();
     let mut described = Described::new().goes_on(reply.is_passed());

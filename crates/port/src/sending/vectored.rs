@@ -125,7 +125,7 @@ impl ReplyRight {
     /// The errors of [`Request::reply_vectored`].
     pub fn reply_vectored(self, pieces: &[IoSlice<'_>]) -> Result<(), ReplyError> {
         let body = Body::of(pieces);
-        let replied = self.reply_by(body, Vec::new(), |slot, body, units| {
+        let replied = self.reply_by(body, [], |slot, body, units| {
             slot.answer_described(body, units);
         });
         replied.map_err(|returned| returned.error)
