@@ -2,12 +2,14 @@
 
 use crate::talk::{self, Op};
 use handfast::error::{ConnectError, LoanError, MemoryError, ReceiveError, SendError};
-use handfast::{Arena, Memory, Notice, ReceiveRight, Right, SendRight};
+use handfast::{Arena, MemberPort, Memory, Notice, ReceiveRight, Right, SendRight};
 use handfast_sys::AsFd;
 use handfast_testing::Random;
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -108,6 +110,7 @@ impl Caller<'_> {
             Op::Loan => self.loan(key),
             Op::Use => self.use_right(key),
             Op::Bounce => self.bounce(key),
+            Op::Travel => self.travel(key),
             Op::Once => self.once(key),
             Op::Descriptors => self.descriptors(key),
             Op::Hold => {
@@ -243,10 +246,8 @@ impl Caller<'_> {
         let Ok(_alone) = ALONE.try_lock() else {
             return self.echo(Op::Echo, key);
         };
-        let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
-        let right = port
-            .mint_once(key)
-            .map_err(|error| Failure::Unmade(error.to_string()))?;
+        let port = handfast::anonymous().map_err(unmade)?;
+        let right = port.mint_once(key).map_err(unmade)?;
         let payload = talk::content(key as usize % 300, key);
         let sending = self.right.with([right.into()]);
         let message = Op::Once.message(key, &payload);
@@ -277,7 +278,7 @@ impl Caller<'_> {
         let Ok(_alone) = ALONE.try_lock() else {
             return self.echo(Op::Echo, key);
         };
-        let port = handfast::anonymous().map_err(|error| Failure::Unmade(error.to_string()))?;
+        let port = handfast::anonymous().map_err(unmade)?;
         let message = Op::Bounce.message(key, &[]);
         let sending = self.right.with([port.into()]);
         let call = || sending.call_timeout(&message, self.limit);
@@ -286,12 +287,7 @@ impl Caller<'_> {
             Some(Right::Receive(port)) => {
                 self.at_home(key, &port)?;
                 drop(port);
-                // Not all senders have left the home it had before; the next port would be one more.
-                let left = || handfast::wait_moved_timeout(self.limit);
-                match self.slowest.step("the old home's being left", left) {
-                    true => Ok(()),
-                    false => Err(Failure::Unmade("a port that moved is not left".to_owned())),
-                }
+                self.is_left()
             }
             // The process that had it died before it was here.
             Some(Right::Dead) => Err(Failure::Unmade("a port died on its way".to_owned())),
@@ -303,25 +299,94 @@ impl Caller<'_> {
     fn at_home(&mut self, key: u64, port: &ReceiveRight) -> Done {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let receiver = std::thread::Builder::new().spawn_scoped(scope, || {
-                // Relaxed: no more than a flag.
-                while !done.load(Relaxed) {
-                    let Ok(request) = port.receive_timeout(Duration::from_millis(50)) else {
-                        continue;
-                    };
-                    let payload = Op::of(request.bytes()).map(|(_, payload)| payload);
-                    let answer = talk::answer(payload.unwrap_or_default());
-                    // A caller that was late asks again.
-                    let _ = request.reply(&answer);
-                }
-            });
+            let serves = || serve(port, &done, drop);
+            let receiver = std::thread::Builder::new().spawn_scoped(scope, serves);
             // A victim may have no room for a thread.
-            let spawned = receiver.map_err(|error| Failure::Unmade(error.to_string()));
+            let spawned = receiver.map_err(unmade);
             let outcome = spawned.and_then(|_| self.used(key, || port.mint(key).into()));
             // Relaxed: as above.
             done.store(true, Relaxed);
             outcome
         })
+    }
+
+    /// A port that shares a receiver goes to the server's and comes home to its own, and is called all the while.
+    fn travel(&mut self, key: u64) -> Done {
+        // As for [`Self::bounce`].
+        static ALONE: Mutex<()> = Mutex::new(());
+        let Ok(_alone) = ALONE.try_lock() else {
+            return self.echo(Op::Echo, key);
+        };
+        let home = handfast::anonymous().map_err(unmade)?;
+        MemberPort::accept_at(&home);
+        let port = home.member().map_err(unmade)?;
+        let right = port.mint(key).connect()?;
+        let (sender, comes) = channel();
+        let (home, served, called) = (&home, AtomicBool::new(false), AtomicBool::new(false));
+        let limit = self.limit;
+        std::thread::scope(|scope| {
+            let serves = || serve(home, &served, |port| drop(sender.send(port)));
+            let is_called = &called;
+            let calls = move || call_until(&right, key, is_called, limit);
+            // A victim may have no room for a thread.
+            let threads = std::thread::Builder::new()
+                .spawn_scoped(scope, serves)
+                .and_then(|_| std::thread::Builder::new().spawn_scoped(scope, calls));
+            let outcome = match &threads {
+                Ok(_) => self.goes_home(key, (port, home), &comes),
+                Err(error) => Err(unmade(error)),
+            };
+            // The port is there until it is not called any more. Relaxed: no more than a flag.
+            called.store(true, Relaxed);
+            let all = threads.map_or(Ok(()), |calls| {
+                let panicked = |_| Err(wrong(Op::Travel, "a panic"));
+                calls.join().unwrap_or_else(panicked)
+            });
+            let outcome = outcome.and_then(|port| {
+                all?;
+                drop(port);
+                self.is_left()
+            });
+            // Those who have not followed need it. Relaxed: as above.
+            served.store(true, Relaxed);
+            outcome
+        })
+    }
+
+    /// Not all senders have left the home it had before; the next port would be one more.
+    fn is_left(&mut self) -> Done {
+        let left = || handfast::wait_moved_timeout(self.limit);
+        match self.slowest.step("the old home's being left", left) {
+            true => Ok(()),
+            false => Err(Failure::Unmade("a port that moved is not left".to_owned())),
+        }
+    }
+
+    /// Sends the port to the server, takes it when it is home, and has the server call it there.
+    fn goes_home(
+        &mut self,
+        key: u64,
+        (port, home): (MemberPort, &ReceiveRight),
+        comes: &Receiver<MemberPort>,
+    ) -> Result<MemberPort, Failure> {
+        let message = Op::Travel.message(key, &[]);
+        let sending = self.right.with([port.into(), home.mint(0).into()]);
+        let call = || sending.call_timeout(&message, self.limit);
+        let reply = self.slowest.step("the call with the port", call)?;
+        match reply.split_first() {
+            Some((&talk::USED, [])) => {}
+            Some((&talk::UNUSED, why)) => {
+                return Err(Failure::Unmade(String::from_utf8_lossy(why).into_owned()));
+            }
+            _ => return Err(wrong(Op::Travel, &format!("{reply:?}"))),
+        }
+        let limit = self.limit;
+        let came = self
+            .slowest
+            .step("the port's way home", || comes.recv_timeout(limit));
+        let port = came.map_err(|_| Failure::Unmade("a port died on its way".to_owned()))?;
+        self.used(key, || port.mint(key).into())?;
+        Ok(port)
     }
 
     fn descriptors(&mut self, key: u64) -> Done {
@@ -333,6 +398,41 @@ impl Caller<'_> {
             other => Err(wrong(Op::Descriptors, &format!("{other} descriptors"))),
         }
     }
+}
+
+/// Answers what comes to a receiver of this process, and hands on the ports that do.
+fn serve(receiver: &ReceiveRight, done: &AtomicBool, mut came: impl FnMut(MemberPort)) {
+    // Relaxed: no more than a flag.
+    while !done.load(Relaxed) {
+        let Ok(mut request) = receiver.receive_timeout(Duration::from_millis(50)) else {
+            continue;
+        };
+        for right in request.take_rights() {
+            if let Right::Member(port) = right {
+                came(port);
+            }
+        }
+        let payload = Op::of(request.bytes()).map(|(_, payload)| payload);
+        let answer = talk::answer(payload.unwrap_or_default());
+        // A caller that was late asks again; a message is none.
+        let _ = request.reply(&answer);
+    }
+}
+
+/// Calls a port of this process on and on, wherever it is.
+fn call_until(right: &SendRight, key: u64, done: &AtomicBool, limit: Duration) -> Done {
+    let mut random = Random::of(key);
+    // Relaxed: no more than a flag.
+    while !done.load(Relaxed) {
+        let payload = talk::content(random.below(300) as usize, random.next());
+        let reply = right.call_timeout(&Op::Echo.message(key, &payload), limit)?;
+        same(Op::Travel, &reply, &talk::answer(&payload))?;
+    }
+    Ok(())
+}
+
+fn unmade(error: impl Display) -> Failure {
+    Failure::Unmade(error.to_string())
 }
 
 fn wrong(op: Op, what: &str) -> Failure {

@@ -337,7 +337,7 @@ fn watch(shared: &Shared, number: usize, caller: &mut Caller<'_>, mortal: u64) {
         let (outcome, took_us) = shared.timed(number, || caller.perform(op));
         // Two calls, or many that were not answered, belong together.
         let allowed = match op {
-            Op::Use | Op::Bounce => None,
+            Op::Use | Op::Bounce | Op::Travel => None,
             _ => Some(2 * MORTAL.as_micros() as u64),
         };
         let late_us = allowed.map_or(0, |allowed| took_us.saturating_sub(allowed));

@@ -5,7 +5,7 @@ use crate::caller::Slowest;
 use crate::child::{self, Spec};
 use crate::talk::{self, Op};
 use handfast::error::{Gone, ReceiveError, SendError};
-use handfast::{Memory, ReceiveRight, Request, Right, SendRight};
+use handfast::{MemberPort, Memory, ReceiveRight, Request, Right, SendRight};
 use handfast_cli::Outcome;
 use handfast_cli::output::note;
 use std::collections::VecDeque;
@@ -46,8 +46,8 @@ pub(crate) struct Server<'a> {
 /// How long a step of a server may take without a word about it.
 const SLOW_US: u64 = 200_000;
 
-/// A request that waits until a right that came with it has been used.
-type Job = (Request, SendRight);
+/// A request that waits until a right that came with it has been used: to call, or to send a port home that came, too.
+type Job = (Request, SendRight, Option<MemberPort>);
 
 /// The role: binds the first word, with the second for next server; ends with its input.
 pub(crate) fn run(spec: &Spec) -> Outcome {
@@ -55,6 +55,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
     let name = spec.word(0)?;
     let next = spec.word(1).ok().map(handfast::connect).transpose()?;
     let port = handfast::bind(name)?;
+    MemberPort::accept_at(&port);
     child::say("ready");
     let stop = AtomicBool::new(false);
     let server = Server {
@@ -84,9 +85,19 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
 fn use_rights(jobs: &Mutex<Receiver<Job>>) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((request, right)) = next else {
+        let Ok((request, right, port)) = next else {
             return;
         };
+        if let Some(port) = port {
+            let sent = right.with([port.into()]).send_timeout(&[], USE);
+            let reply = match sent {
+                Ok(()) => vec![talk::USED],
+                Err(returned) => unused(&returned.error.to_string()),
+            };
+            // As below.
+            let _ = request.reply(&reply);
+            continue;
+        }
         let payload = Op::of(request.bytes()).map_or(&[][..], |(_, payload)| payload);
         let message = Op::Echo.message(0, payload);
         let reply = match right.call_timeout(&message, USE) {
@@ -95,6 +106,15 @@ fn use_rights(jobs: &Mutex<Receiver<Job>>) {
         };
         // The caller may be gone.
         let _ = request.reply(&reply);
+    }
+}
+
+/// Leaves a request to the threads that use rights. It comes back with the answer where they have too many.
+fn later(job: Job, jobs: &SyncSender<Job>) -> Option<(Request, Vec<u8>)> {
+    use std::sync::mpsc::TrySendError::{Disconnected, Full};
+    match jobs.try_send(job) {
+        Ok(()) => None,
+        Err(Full((request, ..)) | Disconnected((request, ..))) => Some((request, unused("busy"))),
     }
 }
 
@@ -226,15 +246,13 @@ impl Server<'_> {
                     }
                 }
             }
-            (Op::Use, Some(Right::Send(right))) => match jobs.try_send((request, right)) {
-                Ok(()) => return None,
-                Err(full) => {
-                    use std::sync::mpsc::TrySendError::{Disconnected, Full};
-                    let (Full((request, _)) | Disconnected((request, _))) = full;
-                    return Some((request, unused("busy")));
-                }
-            },
+            (Op::Use, Some(Right::Send(right))) => return later((request, right, None), jobs),
             (Op::Use, _) => unused("no right came"),
+            (Op::Travel, Some(Right::Send(right))) => match rights.pop() {
+                Some(Right::Member(port)) => return later((request, right, Some(port)), jobs),
+                other => unused(&format!("no port came, but {other:?}")),
+            },
+            (Op::Travel, _) => unused("no right came"),
             (Op::Bounce, Some(right @ Right::Receive(_))) => {
                 let _ = request.reply_with(&[], [right]);
                 return None;

@@ -29,6 +29,9 @@ pub(crate) enum Op {
     Use,
     /// The receive right that comes with it, back.
     Bounce,
+    /// The port that comes with it, which shares a receiver, back to the receiver that the right beside it leads to, with a byte as for
+    /// [`Self::Use`].
+    Travel,
     /// The answer to the payload, as the one message of the send-once right that comes with it.
     Once,
     /// Descriptors, as many as the first byte of the payload says.
@@ -38,7 +41,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Echo,
         Self::Async,
         Self::Mint,
@@ -50,13 +53,14 @@ impl Op {
         Self::Nested,
         Self::Use,
         Self::Bounce,
+        Self::Travel,
         Self::Once,
         Self::Descriptors,
         Self::Hold,
     ];
 
     /// The requests that every client makes: with content that is checked.
-    pub(crate) const CHECKED: [Self; 11] = [
+    pub(crate) const CHECKED: [Self; 12] = [
         Self::Echo,
         Self::Async,
         Self::Mint,
@@ -67,6 +71,7 @@ impl Op {
         Self::Nested,
         Self::Use,
         Self::Bounce,
+        Self::Travel,
         Self::Once,
     ];
 
@@ -99,6 +104,7 @@ impl Op {
             Self::Nested => "nested",
             Self::Use => "use",
             Self::Bounce => "move",
+            Self::Travel => "travel",
             Self::Once => "once",
             Self::Descriptors => "descriptors",
             Self::Hold => "asleep",
@@ -123,7 +129,7 @@ pub(crate) fn key_of(message: &[u8]) -> u64 {
     key.map_or(0, u64::from_le_bytes)
 }
 
-/// Said before the answer to [`Op::Use`]: there is one, or why there is none follows.
+/// Said before the answer to [`Op::Use`] and [`Op::Travel`]: there is one, or why there is none follows.
 pub(crate) const USED: u8 = 1;
 pub(crate) const UNUSED: u8 = 0;
 

@@ -192,7 +192,7 @@ pub(crate) fn visitor(spec: &Spec) -> Outcome {
     for _ in 0..100 {
         let op = match Op::any(&mut caller.random) {
             // Nobody serves its own port.
-            Op::Use | Op::Bounce => Op::Echo,
+            Op::Use | Op::Bounce | Op::Travel => Op::Echo,
             op => op,
         };
         match caller.perform(op) {
