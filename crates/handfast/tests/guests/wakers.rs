@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 /// An event that a task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +71,7 @@ fn task<'a>(scene: &'a Scene, wait: Wait, request: Option<&'a Request>) -> Task<
 fn bring(scene: &Scene, wait: Wait, held: Option<(&mut WaitSet, handfast::Token)>) {
     match wait {
         Wait::Receive => scene.to_port.send(b"came").unwrap(),
-        Wait::Send => while scene.far.try_receive().is_ok() {},
+        Wait::Send => while scene.far.receive_timeout(Duration::from_millis(1)).is_ok() {},
         Wait::Call => {
             let request = scene.far.receive_timeout(PATIENCE).unwrap();
             request.reply(b"answered").unwrap();

@@ -423,7 +423,7 @@ fn a_port_keeps_its_strategy_when_a_receiver_gives_up_while_another_has_the_poll
             }
         });
     });
-    while port.try_receive().is_ok() {}
+    while port.receive_timeout(Duration::from_millis(1)).is_ok() {}
     // Idle waits of a millisecond: each spins for 400 us of it, unless the strategy is lost.
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);

@@ -282,7 +282,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
             let _ = request.wait_cancelled_timeout(PATIENCE);
         }
         ask(&stage.first, "inner", []);
-        while stage.port.try_receive().is_ok() {}
+        while stage.port.receive_timeout(Duration::from_millis(1)).is_ok() {}
     }),
     ("names", |stage, _| {
         let port = handfast::bind(&stage.name).unwrap();
