@@ -347,7 +347,7 @@ impl Caller<'_> {
                 drop(port);
                 self.is_left()
             });
-            // Those who have not followed need it. Relaxed: as above.
+            // Senders that have not followed need it. Relaxed: as above.
             served.store(true, Relaxed);
             outcome
         })
