@@ -5,18 +5,20 @@
 
 use core::slice;
 use handfast_sys::memory::{Access, Mapping, constant_len, create_whole, read_whole, seal};
-use handfast_sys::{Errno, OwnedFd};
+use handfast_sys::{Errno, OwnedFd, duplicate};
 
 /// The name of such files in `/proc`.
 const NAME: &str = "handfast memory";
 /// Files that are tried, one after the other.
 const SEAL_TRIES: u32 = 3;
 
-/// A memory file that only its owner knows, to be written and then sealed.
+/// Memory to be written, and then to be sealed: a memory file that only its owner knows, or a mapping that is its own copy of a file, where
+/// and as soon as it writes.
 #[derive(Debug)]
 pub struct Draft {
     fd: OwnedFd,
     mapping: Mapping,
+    is_copy: bool,
 }
 
 /// A memory file that nobody can change, and its bytes.
@@ -34,7 +36,11 @@ impl Draft {
     pub fn create(len_bytes: usize) -> Result<Self, Errno> {
         let fd = create_whole(NAME, len_bytes)?;
         let mapping = Mapping::new(&fd, len_bytes, Access::ReadWrite)?;
-        Ok(Self { fd, mapping })
+        Ok(Self {
+            fd,
+            mapping,
+            is_copy: false,
+        })
     }
 
     /// Its bytes.
@@ -47,8 +53,8 @@ impl Draft {
         let base = self.mapping.base().as_ptr();
         // SAFETY: mapped for as long as `self` lives (not forked, as just checked), all bytes are
         // there and initialised by the kernel. Nobody else writes: the descriptor has never left
-        // this value, and writing through it takes `&mut self`. The kernel gives no mapping longer
-        // than a slice can be.
+        // this value, or its file is sealed, and writing through the mapping takes `&mut self`. The kernel gives no
+        // mapping longer than a slice can be.
         unsafe { slice::from_raw_parts(base, self.mapping.len_bytes()) }
     }
 
@@ -60,7 +66,7 @@ impl Draft {
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.check();
         let base = self.mapping.base().as_ptr();
-        // SAFETY: as in `bytes`; the mapping is writable, and the only one of its file.
+        // SAFETY: as in `bytes`; the mapping is writable, and the only one of its file, or what is written to it is its own.
         unsafe { slice::from_raw_parts_mut(base, self.mapping.len_bytes()) }
     }
 
@@ -78,9 +84,45 @@ impl Draft {
     /// # Errors
     /// `EBUSY` where that has happened to each of three files.
     pub fn seal(self) -> Result<Sealed, Errno> {
-        let Self { mut fd, mapping } = self;
+        let Self { fd, mapping, .. } = match self.is_copy {
+            true => self.copied()?,
+            false => self,
+        };
         let len_bytes = mapping.len_bytes();
         drop(mapping);
+        Self::seal_file(fd, len_bytes)
+    }
+
+    /// Its bytes as they are now, which nobody can change. Bytes that are written later are not among them: a page is copied when it is
+    /// first written. All are copied where there was such a snapshot before. `mmap`, `madvise`, `munmap`, `fcntl` twice, and what
+    /// [`Sealed::open`] does.
+    ///
+    /// # Errors
+    /// As [`Self::seal`]. The bytes stay.
+    ///
+    /// # Panics
+    /// As [`Self::bytes`].
+    pub fn snapshot(&mut self) -> Result<Sealed, Errno> {
+        if self.is_copy {
+            *self = self.copied()?;
+        }
+        self.check();
+        let len_bytes = self.mapping.len_bytes();
+        let fd = duplicate(&self.fd)?;
+        // Before it is sealed, which takes that nobody can write to the file.
+        self.mapping = Mapping::new(&self.fd, len_bytes, Access::CopyOnWrite)?;
+        self.is_copy = true;
+        Self::seal_file(fd, len_bytes)
+    }
+
+    /// The same bytes in a file of their own.
+    fn copied(&self) -> Result<Self, Errno> {
+        let mut copy = Self::create(self.mapping.len_bytes())?;
+        copy.bytes_mut().copy_from_slice(self.bytes());
+        Ok(copy)
+    }
+
+    fn seal_file(mut fd: OwnedFd, len_bytes: usize) -> Result<Sealed, Errno> {
         for _ in 1..SEAL_TRIES {
             match seal(&fd) {
                 Err(Errno::BUSY) => fd = copy_of(&fd, len_bytes)?,
@@ -116,6 +158,21 @@ impl Sealed {
         };
         let mapping = Mapping::constant(&fd, len_bytes)?;
         Ok(Some(Self { fd, mapping }))
+    }
+
+    /// The same bytes, to be written: a page is copied when it is first written. Others that have the file do not see that. `mmap`, `madvise`,
+    /// `munmap`.
+    ///
+    /// # Errors
+    /// `ENOMEM` when it cannot be mapped.
+    pub fn into_draft(self) -> Result<Draft, Errno> {
+        let len_bytes = self.mapping.len_bytes();
+        let mapping = Mapping::new(&self.fd, len_bytes, Access::CopyOnWrite)?;
+        Ok(Draft {
+            fd: self.fd,
+            mapping,
+            is_copy: true,
+        })
     }
 
     /// Its bytes.
@@ -164,6 +221,35 @@ mod tests {
             assert_eq!(other.bytes(), written);
         }
         assert!(Draft::create(0).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no memory files")]
+    fn a_snapshot_has_none_of_what_is_written_later_nor_has_its_maker_what_its_holder_writes() {
+        const LEN_BYTES: usize = 5 * 4096 + 1;
+        let mut draft = Draft::create(LEN_BYTES).unwrap();
+        let mut snapshots = Vec::new();
+        for round in 1..4 {
+            draft.bytes_mut()[..4096 * usize::from(round)].fill(round);
+            let snapshot = draft.snapshot().unwrap();
+            let fd = snapshot.fd().try_clone().unwrap();
+            assert_eq!(constant_len(&fd).unwrap(), Some(LEN_BYTES));
+            snapshots.push((snapshot, draft.bytes().to_vec()));
+            draft.bytes_mut()[4096 * 5] = round;
+        }
+        for (snapshot, expected) in snapshots {
+            assert_eq!(snapshot.bytes(), expected);
+            let fd = snapshot.fd().try_clone().unwrap();
+            let mut own = snapshot.into_draft().unwrap();
+            assert_eq!(own.bytes(), expected);
+            own.bytes_mut().fill(9);
+            let again = own.snapshot().unwrap();
+            assert!(again.bytes().iter().all(|byte| *byte == 9));
+            assert!(own.seal().unwrap().bytes().iter().all(|byte| *byte == 9));
+            assert_eq!(Sealed::open(fd).unwrap().unwrap().bytes(), expected);
+        }
+        assert_eq!(draft.bytes()[4096 * 5], 3);
+        assert_eq!(draft.seal().unwrap().bytes()[4096 * 5], 3);
     }
 
     #[test]

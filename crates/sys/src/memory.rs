@@ -249,9 +249,12 @@ pub enum Access {
     Read,
     /// Read and write.
     ReadWrite,
+    /// Read and write; what is written is this mapping's alone: a page is copied when it is first written. No access to what others write
+    /// to the file later, where they can.
+    CopyOnWrite,
 }
 
-/// A shared mapping of a memory file; unmapped on drop. Not inherited by `fork`: a child that
+/// A mapping of a memory file, most often a shared one; unmapped on drop. Not inherited by `fork`: a child that
 /// touches it faults, which the fork check of the port layer prevents.
 #[derive(Debug)]
 pub struct Mapping {
@@ -268,17 +271,19 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len_bytes` bytes of `fd`. `mmap(MAP_SHARED)`, `madvise(MADV_DONTFORK)`.
+    /// Maps the first `len_bytes` bytes of `fd`. `mmap`, `madvise(MADV_DONTFORK)`.
     ///
     /// # Errors
     /// `ENOMEM` when the address space limit is reached; `EPERM` when the file's seals forbid it.
     pub fn new(fd: impl AsFd, len_bytes: usize, access: Access) -> Result<Self, Errno> {
-        let protection = match access {
-            Access::Read => ProtFlags::READ,
-            Access::ReadWrite => ProtFlags::READ.union(ProtFlags::WRITE),
+        let both = ProtFlags::READ.union(ProtFlags::WRITE);
+        let (protection, flags) = match access {
+            Access::Read => (ProtFlags::READ, MapFlags::SHARED),
+            Access::ReadWrite => (both, MapFlags::SHARED),
+            Access::CopyOnWrite => (both, MapFlags::PRIVATE),
         };
         crate::process::watch_forks();
-        let mut mapping = Self::map(fd, len_bytes, protection, MapFlags::SHARED)?;
+        let mut mapping = Self::map(fd, len_bytes, protection, flags)?;
         // SAFETY: the range was just mapped and belongs to this value alone. DONTFORK changes
         // only what a child process inherits.
         unsafe {

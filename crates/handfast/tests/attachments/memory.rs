@@ -15,6 +15,11 @@ pub(crate) fn server(name: &str) {
             if request.bytes() == b"same" {
                 return memory.into();
             }
+            if request.bytes() == b"in place" {
+                let mut own = memory.into_mut().unwrap();
+                own.iter_mut().for_each(|byte| *byte = byte.wrapping_add(1));
+                return own.seal().unwrap().into();
+            }
             let mut answer = Memory::create(memory.len()).unwrap();
             for (to, from) in answer.iter_mut().zip(memory.bytes()) {
                 *to = from.wrapping_add(1);
@@ -36,6 +41,42 @@ fn memories(rights: Vec<Right>) -> Vec<Memory> {
 
 fn copy(fd: impl AsFd) -> OwnedFd {
     fd.as_fd().try_clone_to_owned().unwrap()
+}
+
+#[test]
+fn memory_goes_by_copy_and_by_move_and_neither_party_sees_what_the_other_writes() {
+    let _alone = common::alone();
+    let name = common::name("written");
+    let mut server = common::start("server of memory", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    for (key, len_bytes) in (0..).zip([1, 4096, 65_537, 3 << 20]) {
+        let first = content(len_bytes, key);
+        let mut sheet = Memory::create(len_bytes).unwrap();
+        sheet.copy_from_slice(&first);
+        // Twice: the second snapshot is of other memory.
+        for round in 0..2 {
+            let before = sheet.to_vec();
+            let snapshot = sheet.snapshot().unwrap();
+            let call = right.with([snapshot.into()]).try_call(b"in place").unwrap();
+            // The receiver may be at work on it.
+            sheet
+                .iter_mut()
+                .step_by(4096)
+                .for_each(|byte| *byte ^= 0x55);
+            let after = sheet.to_vec();
+            let back = memories(call.wait().unwrap().take_rights());
+            let expected = before.iter().map(|byte| byte.wrapping_add(1));
+            assert!(back[0].iter().copied().eq(expected), "{len_bytes}, {round}");
+            assert!(*sheet == *after, "{len_bytes}, {round}");
+        }
+        let last = sheet.to_vec();
+        let sealed = sheet.seal().unwrap();
+        let mut reply = right.with([sealed.into()]).call(b"same").unwrap();
+        let back = memories(reply.take_rights()).pop().unwrap();
+        assert!(*back == *last);
+    }
+    server.kill();
 }
 
 #[test]

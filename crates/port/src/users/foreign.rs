@@ -146,6 +146,23 @@ impl<T: Send + 'static> ForeignMemory<T> {
     pub(crate) const fn get(&self) -> &T {
         self.memory.as_ref().expect("it is there until the end")
     }
+
+    pub(crate) const fn get_mut(&mut self) -> &mut T {
+        self.memory.as_mut().expect("it is there until the end")
+    }
+
+    /// Memory made of this. The calling thread frees what it is not made of.
+    pub(crate) fn try_map<U: Send + 'static, E>(
+        mut self,
+        make: impl FnOnce(T) -> Result<U, E>,
+    ) -> Result<ForeignMemory<U>, E> {
+        let memory = self.memory.take().expect("it is there until the end");
+        let from = self.from.take();
+        make(memory).map(|memory| ForeignMemory {
+            memory: Some(memory),
+            from,
+        })
+    }
 }
 
 impl<T: Send + 'static> Drop for ForeignMemory<T> {
