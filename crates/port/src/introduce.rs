@@ -3,8 +3,7 @@
 
 use crate::link::introductions::{self, CLAIMS_STEP, Named};
 use crate::link::{Link, revoked};
-use crate::port::exported::{self, end_right};
-use crate::port::ports;
+use crate::port::{exported, notice, ports};
 use crate::process::Process;
 use crate::reply_slot::ReplySlot;
 use crate::{links, rank};
@@ -243,9 +242,11 @@ fn begins(process: &Process, target: Target) -> bool {
     port.is_some_and(|port| port.notices.begin(target.badge, || 1))
 }
 
-/// Counts a right off; and whether it was watched.
+/// Counts a right off; and whether it was watched. Receivers hear claims, so the control thread wakes the port's.
 pub(crate) fn ended(process: &Process, (target, is_watched): (Target, bool)) {
-    end_right((target, is_watched), |port| ports::by_id(process, port));
+    if let Some(port) = ports::by_id(process, target.port) {
+        notice::right_ended_later(&port, is_watched.then_some(target.badge));
+    }
 }
 
 pub(crate) fn take_back_provision(process: &Process, number: Number) {

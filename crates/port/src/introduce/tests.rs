@@ -39,6 +39,23 @@ const fn said_by(port: Handle) -> Header {
 }
 
 #[test]
+fn the_end_of_what_was_provided_is_heard_by_a_thread_that_holds_a_receiver() {
+    let node = crate::Node::builder().start().unwrap();
+    let (receive, other) = (node.anonymous().unwrap(), node.anonymous().unwrap());
+    let port = receive.port().clone();
+    for badge in 0..3 {
+        assert!(added(&port.process, Target::full(port.id, badge)));
+        receive.notify_no_senders();
+        let held = crate::polling::lock(&other.port().at);
+        ended(&port.process, (Target::full(port.id, badge), false));
+        drop(held);
+        let notice = receive.receive_timeout(core::time::Duration::from_secs(60));
+        assert_eq!(notice.unwrap().notice(), Some(crate::Notice::NoSenders));
+    }
+    node.shutdown();
+}
+
+#[test]
 fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let (process, link, _peer) = link();
     links::list(&process).push(Some(link.clone()));

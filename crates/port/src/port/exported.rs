@@ -128,16 +128,3 @@ pub(crate) fn watched_have_ended(watched: &[Target], port_of: impl Fn(u32) -> Op
         }
     }
 }
-
-/// A right to a port has ended in a table, and whether that was watched.
-pub(crate) fn end_right(
-    (target, is_watched): (Target, bool),
-    port_of: impl Fn(u32) -> Option<Arc<Port>>,
-) {
-    if let Some(port) = port_of(target.port) {
-        if is_watched {
-            watched_ended(&port, [(target.badge, 1)]);
-        }
-        rights_ended(&port, 1);
-    }
-}

@@ -25,6 +25,20 @@ pub(crate) fn ask_no_senders(port: &Port) {
 
 /// So many rights to this port have ended. After [`watched_ended`] for those that were marked.
 pub(crate) fn rights_ended(port: &Port, count: u64) {
+    count_off(port, count, tell);
+}
+
+/// As [`rights_ended`], of one right, by a thread that may hold a receiver; with its badge, where that was watched.
+pub(crate) fn right_ended_later(port: &Port, watched: Option<u64>) {
+    if let Some(badge) = watched
+        && (port.notices).watched_ended([(badge, 1)].into_iter(), links_ended(port))
+    {
+        tell_later(port);
+    }
+    count_off(port, 1, tell_later);
+}
+
+fn count_off(port: &Port, count: u64, tell: impl Fn(&Port)) {
     let is_due = port.notices.ended(count, links_ended(port));
     match &port.once {
         // Taken out of the table when the receiver looks next.
@@ -68,8 +82,7 @@ pub(crate) fn tell_death(port: &Port, number: u64) {
 pub(crate) fn hear_of_death(port: &Port, number: u64) -> bool {
     let has_room = port.notices.has_died(number, DEATHS_MAX);
     if has_room {
-        note(port);
-        ports::rouse_later(&port.process, port.receiver);
+        tell_later(port);
     }
     has_room
 }
@@ -77,6 +90,12 @@ pub(crate) fn hear_of_death(port: &Port, number: u64) -> bool {
 fn tell(port: &Port) {
     note(port);
     ports::rouse(&port.process, port.receiver);
+}
+
+/// As [`tell`], by a thread that may hold a receiver: the control thread wakes the others.
+fn tell_later(port: &Port) {
+    note(port);
+    ports::rouse_later(&port.process, port.receiver);
 }
 
 /// As [`tell`], without waking anybody.
