@@ -8,7 +8,7 @@ use handfast_channel::reply::Slot;
 use handfast_channel::stamped_after;
 use handfast_layout::link::REPLIES;
 use handfast_region::Region;
-use handfast_wait::waiter::{Parked, Sleep, Start};
+use handfast_wait::place::{Parked, Sleep, Start};
 use handfast_wait::word;
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ use handfast_channel::reply::Slot;
 use handfast_layout::link::{FAILED, Kind, REPLIES};
 use handfast_proto::paths::{PATHS_MAX, Source};
 use handfast_ring::Fault;
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, Waiter};
 use std::sync::Arc;
 
@@ -328,6 +328,10 @@ impl Place for Looking<'_> {
     #[inline]
     fn look(&mut self) -> bool {
         self.0.is_due()
+    }
+
+    fn is_caller(&self) -> bool {
+        true
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {

@@ -3,17 +3,21 @@
 //! * [`word`]: the wait word. How a sleeper announces itself and a waker finds out, with the four
 //!   interleavings of paper 000 excluded.
 //! * [`strategy`]: what a waiter does between its first look and its sleep, by name.
-//! * [`waiter`]: runs a strategy at a place.
+//! * [`place`]: where one waits.
+//! * [`waiter`]: runs a strategy at a place; [`sleep_wake`] those of paper 000.
 //! * [`calibration`]: what blocking costs on this machine.
 //! * [`handoff`](mod@handoff): suggestions to the scheduler.
 #![forbid(unsafe_code)]
 
 pub mod calibration;
 pub mod handoff;
+pub mod place;
+pub mod sleep_wake;
 pub mod strategy;
 pub mod waiter;
 pub mod word;
 
 pub use handoff::{Target, handoff};
+pub use place::{Ended, Place};
 pub use strategy::Strategy;
-pub use waiter::{Ended, FIRST_LOOKS, FIRST_PAUSED_LOOKS, Place, Waiter};
+pub use waiter::{FIRST_LOOKS, FIRST_PAUSED_LOOKS, Waiter};

@@ -42,17 +42,18 @@ pub enum Strategy {
         /// How long to spin; nothing for the blocking cost of this machine.
         limit: Option<Duration>,
     },
-    /// Both Sides Spin (paper 000, Figure 1): `busy_wait` is a pause on a multiprocessor and a
-    /// yield on one processor.
+    /// Both Sides Spin (paper 000, Figure 1): looks and `busy_wait`s in turn, which is a short delay where there are other processors, and a yield on
+    /// one.
     Bss,
-    /// Both Sides Wait (paper 000, Figure 5): sleeps after one failed look.
+    /// Both Sides Wait (paper 000, Figure 5): looks, announces, looks again, and sleeps.
     Bsw,
-    /// Both Sides Wait and Yield (paper 000, Figure 7): yields the processor once, looks once more, then sleeps.
+    /// Both Sides Wait and Yield (paper 000, Figure 7): as [`Bsw`](Self::Bsw); a caller that has woken its server `busy_wait`s first, and once more before it
+    /// announces; a receiver that finds nothing yields first, and looks again.
     Bswy,
-    /// Both Sides Limited Spin (paper 000, Figure 9): looks `max_spin` times, yields the processor once, looks once more, then
-    /// sleeps.
+    /// Both Sides Limited Spin (paper 000, Figure 9): as [`Bsw`](Self::Bsw), after at most `max_spin` polls, each of which looks for 1.5 us where there are
+    /// other processors, and yields on one; a caller `busy_wait`s once more before it announces.
     Bsls {
-        /// `MAX_SPIN` of the paper: looks before sleeping.
+        /// `MAX_SPIN` of the paper: polls before sleeping.
         max_spin: u32,
     },
 }
@@ -67,7 +68,17 @@ impl Strategy {
     }
 
     pub(crate) const fn is_eager_on(&self, cpus: u32) -> bool {
-        !matches!(self, Self::Block | Self::Notify | Self::Bsw) && cpus > 1
+        let looks_as_said = matches!(
+            self,
+            Self::Block
+                | Self::Notify
+                | Self::Sched
+                | Self::Bss
+                | Self::Bsw
+                | Self::Bswy
+                | Self::Bsls { .. }
+        );
+        !looks_as_said && cpus > 1
     }
 }
 
@@ -82,8 +93,8 @@ pub struct UnknownStrategy(pub String);
 impl core::str::FromStr for Strategy {
     type Err = UnknownStrategy;
 
-    /// `NAME` or `NAME:NUMBER`; the number is microseconds of spinning, or looks for `bsls`. Names: `adaptive`, `spin`, `sched`,
-    /// `block`, `notify`, `spin-sched[:US]`, `spin-block[:US]`, `spin-notify[:US]`, `bss`, `bsw`, `bswy`, `bsls[:LOOKS]`.
+    /// `NAME` or `NAME:NUMBER`; the number is microseconds of spinning, or polls for `bsls`. Names: `adaptive`, `spin`, `sched`,
+    /// `block`, `notify`, `spin-sched[:US]`, `spin-block[:US]`, `spin-notify[:US]`, `bss`, `bsw`, `bswy`, `bsls[:POLLS]`.
     fn from_str(text: &str) -> Result<Self, UnknownStrategy> {
         let unknown = || UnknownStrategy(text.to_owned());
         let (name, number) = match text.split_once(':') {

@@ -1,88 +1,13 @@
 //! Running a strategy: look, spin, and sleep at a [`Place`].
 
 use crate::calibration::{Calibration, calibration};
-use crate::{Strategy, Target, handoff};
+use crate::place::{Cost, Ended, Place, Sleep, Start};
+use crate::sleep_wake::SleepWake;
+use crate::{Strategy, Target};
 use core::time::Duration;
 use handfast_proto::spin::SpinPolicy;
 use handfast_proto::yields::YieldPolicy;
 use handfast_sys::clock;
-
-/// The event one waits for, and how one sleeps there.
-pub trait Place {
-    /// Looks once; cheap. `true` ends the wait.
-    fn look(&mut self) -> bool;
-
-    /// Whether to stop spinning and go to sleep now: the peer has said that it will be long
-    /// (a deferral).
-    fn is_put_off(&mut self) -> bool {
-        false
-    }
-
-    /// The spin limit the peer asks for while it is overloaded, in nanoseconds.
-    fn asked_limit_ns(&mut self) -> Option<u64> {
-        None
-    }
-
-    /// Whether the peer was last seen on the processor this thread runs on.
-    fn shares_processor(&mut self) -> bool {
-        false
-    }
-
-    /// Announces, looks again, sleeps at most once, withdraws. Returns whether the second look or
-    /// the one after the sleep found something, and how long after the `start` of the wait it was
-    /// posted, if somebody wants to know and the waker left a stamp.
-    fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked;
-}
-
-/// When a wait began.
-#[derive(Clone, Copy, Debug)]
-pub struct Start {
-    /// By [`clock::ticks_ns`].
-    ticks_ns: u64,
-}
-
-impl Start {
-    /// By [`clock::now_ns`], which stamps of other processes are made with. Two clock readings.
-    #[must_use]
-    pub fn now_ns(self) -> u64 {
-        let elapsed_ns = clock::ticks_ns().saturating_sub(self.ticks_ns);
-        clock::now_ns().saturating_sub(elapsed_ns)
-    }
-}
-
-/// How to sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sleep {
-    /// In the kernel, on a wait word.
-    Block,
-    /// Until a signal handler has run.
-    Notify,
-}
-
-/// The result of a sleep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parked {
-    /// Something is there.
-    pub ready: bool,
-    /// When it was posted, in nanoseconds after the start of the wait, if known.
-    pub posted_after_ns: Option<u64>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// Something is there.
-    Ready,
-    /// The deadline passed first.
-    TimedOut,
-}
-
-/// The cost of a wait, for the counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Cost {
-    /// The wait went past its first looks.
-    pub spun: bool,
-}
 
 /// One endpoint's waiting: its strategy and what that has learned.
 #[derive(Clone, Debug)]
@@ -145,6 +70,10 @@ impl Waiter {
         deadline_ns: Option<u64>,
         woke_peer: bool,
     ) -> (Ended, Cost) {
+        if let Some(protocol) = SleepWake::of(self.strategy) {
+            let one_cpu = self.machine.cpus < 2 || place.shares_processor();
+            return protocol.wait(place, deadline_ns, (one_cpu, woke_peer));
+        }
         if place.look() {
             return (Ended::Ready, Cost::default());
         }
@@ -161,8 +90,7 @@ impl Waiter {
         let cost = Cost { spun: true };
         let spun = match self.strategy {
             Strategy::Spin => spin(place, None, deadline_ns, start_ns),
-            Strategy::Bss if self.machine.cpus > 1 => spin(place, None, deadline_ns, start_ns),
-            Strategy::Sched | Strategy::Bss => sched(place, deadline_ns),
+            Strategy::Sched => sched(place, deadline_ns),
             Strategy::SpinSched { limit } => {
                 let limit_ns = Some(self.fixed(limit));
                 spin(place, limit_ns, deadline_ns, start_ns).or_else(|| sched(place, deadline_ns))
@@ -175,12 +103,9 @@ impl Waiter {
                 let limit_ns = self.adaptive_limit(place, woke_peer);
                 spin(place, Some(limit_ns), deadline_ns, start_ns)
             }
-            Strategy::Bswy => {
-                handoff(Target::Peer);
-                place.look().then_some(Ended::Ready)
-            }
-            Strategy::Bsls { max_spin } => self.limited_spin(place, max_spin, deadline_ns),
-            Strategy::Block | Strategy::Notify | Strategy::Bsw => None,
+            Strategy::Block | Strategy::Notify => None,
+            // By `SleepWake`, in `wait`.
+            Strategy::Bss | Strategy::Bsw | Strategy::Bswy | Strategy::Bsls { .. } => None,
         };
         let learns = self.strategy == Strategy::Adaptive;
         if let Some(ended) = spun {
@@ -195,7 +120,7 @@ impl Waiter {
         } else {
             Sleep::Block
         };
-        let start = learns.then_some(Start { ticks_ns: start_ns });
+        let start = learns.then_some(Start::at(start_ns));
         loop {
             let parked = place.park(how, deadline_ns, start);
             if parked.ready {
@@ -220,7 +145,7 @@ impl Waiter {
     pub fn spin_briefly(&mut self, place: &mut impl Place) -> bool {
         let start_ns = clock::ticks_ns();
         let limit_ns = match self.strategy {
-            Strategy::Block | Strategy::Notify | Strategy::Bsw => 0,
+            Strategy::Block | Strategy::Notify | Strategy::Bsw | Strategy::Bswy => 0,
             Strategy::Adaptive => self.adaptive_limit(place, false),
             Strategy::SpinBlock { limit }
             | Strategy::SpinNotify { limit }
@@ -248,7 +173,7 @@ impl Waiter {
         }
         let (mut found, mut took_ns) = (false, 0);
         for _ in 0..YIELDS {
-            handoff(Target::Own);
+            place.give_way(Target::Own);
             found = place.look();
             took_ns = clock::ticks_ns().saturating_sub(start_ns);
             if found || YieldPolicy::is_long(took_ns) {
@@ -275,32 +200,6 @@ impl Waiter {
             u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
         })
     }
-
-    /// Paper 000, Figure 9: `MAX_SPIN` looks (yields on one processor), one hand-off.
-    fn limited_spin(
-        &self,
-        place: &mut impl Place,
-        max_spin: u32,
-        deadline_ns: Option<u64>,
-    ) -> Option<Ended> {
-        for look in 0..max_spin {
-            if look % LOOKS_PER_CLOCK == LOOKS_PER_CLOCK - 1
-                && deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns)
-            {
-                return Some(Ended::TimedOut);
-            }
-            if place.look() {
-                return Some(Ended::Ready);
-            }
-            if self.machine.cpus > 1 {
-                core::hint::spin_loop()
-            } else {
-                handoff(Target::Own)
-            }
-        }
-        handoff(Target::Peer);
-        place.look().then_some(Ended::Ready)
-    }
 }
 
 /// Looks until something is there, the limit or the deadline passes, or the peer puts us off.
@@ -318,7 +217,7 @@ fn spin(
             if place.look() {
                 return Some(Ended::Ready);
             }
-            core::hint::spin_loop();
+            place.pause(1);
         }
         if limit_ns.is_some() && place.is_put_off() {
             return None;
@@ -335,9 +234,12 @@ fn sched(place: &mut impl Place, deadline_ns: Option<u64>) -> Option<Ended> {
         if place.look() {
             return Some(Ended::Ready);
         }
-        handoff(Target::Own);
+        place.give_way(Target::Own);
         if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
             return Some(Ended::TimedOut);
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

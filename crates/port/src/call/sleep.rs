@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::bell;
 use handfast_sys::{clock, cpu};
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 
 /// The reply slot, at which a caller waits.
 pub(super) struct Answer<'a, 'b>(pub(super) &'a mut Call<'b>);
@@ -17,6 +17,10 @@ impl Place for Answer<'_, '_> {
     #[inline]
     fn look(&mut self) -> bool {
         self.0.is_answered_or_troubled()
+    }
+
+    fn is_caller(&self) -> bool {
+        true
     }
 
     fn is_put_off(&mut self) -> bool {

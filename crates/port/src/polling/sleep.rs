@@ -8,7 +8,7 @@ use crate::request::Request;
 use core::sync::atomic::Ordering;
 use handfast_region::{Memory, Wait};
 use handfast_sys::{clock, futex};
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
 
 /// Waits until no other thread polls, asleep in the bells meanwhile; then polls.

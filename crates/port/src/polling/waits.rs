@@ -14,7 +14,7 @@ use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
 use handfast_proto::takers::Left;
 use handfast_sys::{clock, futex};
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
 
 /// Attempts to go to sleep over a message that is there and cannot be taken: it waits for the right it names.

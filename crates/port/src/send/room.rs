@@ -11,7 +11,7 @@ use handfast_layout::link::LANES;
 use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::{Ended, word};
 
 const SLOT_LOOK_EVERY: Duration = Duration::from_millis(1);

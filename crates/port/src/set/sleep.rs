@@ -16,7 +16,7 @@ use handfast_channel::stamped_after;
 use handfast_layout::bell as bell_layout;
 use handfast_region::Region;
 use handfast_sys::clock;
-use handfast_wait::waiter::{Parked, Place, Sleep, Start};
+use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::word;
 use std::sync::Arc;
 

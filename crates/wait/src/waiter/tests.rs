@@ -1,0 +1,148 @@
+//! The steps of the seven strategies of paper 001, each at a place that writes them down.
+
+use super::*;
+use crate::place::Parked;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Look,
+    Pause,
+    Yield,
+    Sleep(Sleep),
+}
+
+struct Recorder {
+    steps: Vec<Step>,
+    /// Looks that find nothing.
+    vain: usize,
+    start_ns: u64,
+    asleep_after_ns: Option<u64>,
+}
+
+impl Place for Recorder {
+    fn look(&mut self) -> bool {
+        self.steps.push(Step::Look);
+        self.vain = self.vain.saturating_sub(1);
+        self.vain == 0
+    }
+
+    fn pause(&mut self, _: u32) {
+        self.steps.push(Step::Pause);
+    }
+
+    fn give_way(&mut self, _: Target) {
+        self.steps.push(Step::Yield);
+    }
+
+    fn park(&mut self, how: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
+        self.steps.push(Step::Sleep(how));
+        self.asleep_after_ns = Some(clock::ticks_ns() - self.start_ns);
+        Parked {
+            ready: true,
+            posted_after_ns: None,
+        }
+    }
+}
+
+/// Waits where two processors are, until the so-manieth look, or asleep.
+fn waited(strategy: Strategy, vain: usize) -> Recorder {
+    let mut place = Recorder {
+        steps: Vec::new(),
+        vain,
+        start_ns: clock::ticks_ns(),
+        asleep_after_ns: None,
+    };
+    let mut waiter = Waiter::new(strategy, None);
+    waiter.machine.cpus = 2;
+    let (ended, _) = waiter.wait(&mut place, None, false);
+    assert_eq!(ended, Ended::Ready);
+    place
+}
+
+const NEVER: usize = usize::MAX;
+const LIMIT: Duration = Duration::from_micros(300);
+
+#[test]
+fn spin_looks_and_pauses_and_nothing_else() {
+    let steps = waited(Strategy::Spin, 5000).steps;
+    assert_eq!(
+        steps.iter().filter(|step| **step == Step::Look).count(),
+        5000
+    );
+    assert!(
+        steps
+            .iter()
+            .all(|step| matches!(step, Step::Look | Step::Pause))
+    );
+}
+
+#[test]
+fn sched_yields_between_any_two_looks() {
+    let steps = waited(Strategy::Sched, 4).steps;
+    let expected = [
+        Step::Look,
+        Step::Look,
+        Step::Yield,
+        Step::Look,
+        Step::Yield,
+        Step::Look,
+    ];
+    assert_eq!(steps, expected);
+}
+
+#[test]
+fn block_and_notify_sleep_after_one_look() {
+    for (strategy, how) in [
+        (Strategy::Block, Sleep::Block),
+        (Strategy::Notify, Sleep::Notify),
+    ] {
+        assert_eq!(
+            waited(strategy, NEVER).steps,
+            [Step::Look, Step::Sleep(how)]
+        );
+    }
+}
+
+#[test]
+fn hybrids_spin_for_their_limit_and_then_sleep_once() {
+    let limit = Some(LIMIT);
+    for (strategy, how) in [
+        (Strategy::SpinBlock { limit }, Sleep::Block),
+        (Strategy::SpinNotify { limit }, Sleep::Notify),
+    ] {
+        let place = waited(strategy, NEVER);
+        let (last, spun) = place.steps.split_last().unwrap();
+        assert_eq!(*last, Step::Sleep(how));
+        assert!(
+            spun.iter()
+                .all(|step| matches!(step, Step::Look | Step::Pause))
+        );
+        assert!(spun.len() > 2 * LOOKS_PER_CLOCK as usize);
+        assert!(place.asleep_after_ns.unwrap() >= LIMIT.as_nanos() as u64);
+        // Found while it spins: no sleep.
+        let place = waited(strategy, 3);
+        assert_eq!(place.asleep_after_ns, None);
+    }
+}
+
+#[test]
+fn spin_sched_yields_once_its_limit_is_over() {
+    let limit = Some(Duration::ZERO);
+    let steps = waited(Strategy::SpinSched { limit }, 4).steps;
+    let expected = [
+        Step::Look,
+        Step::Look,
+        Step::Yield,
+        Step::Look,
+        Step::Yield,
+        Step::Look,
+    ];
+    assert_eq!(steps, expected);
+    let limit = Some(Duration::from_secs(60));
+    let steps = waited(Strategy::SpinSched { limit }, 5000).steps;
+    assert!(
+        steps
+            .iter()
+            .all(|step| matches!(step, Step::Look | Step::Pause))
+    );
+}
