@@ -2,7 +2,8 @@
 //!
 //! `limit` is two `WRPKRU` and a stack switch around the same function, written by hand and without checks.
 //! `handfast-domain` claims a stack from the pool of its CPU, `handfast-domain-held` has one of its own;
-//! `handfast-domain-port` calls the domain by a right to a port it serves, with bytes instead of words. Threads of
+//! `handfast-domain-port` calls the domain by a right to a port it serves, with bytes instead of words. Where the machine has no memory keys,
+//! a domain is a process, which those calls reach by messages: `handfast-process-domain`, and the others in the same way. Threads of
 //! this process, one on each CPU; figures are of bursts of calls, so that what other programs take falls out of the
 //! median. Systems named `-confined` run in a child process that has confined itself, in turn with the others.
 
@@ -16,7 +17,9 @@ use crate::report::{Board, Key, Reading, Row};
 use crate::run::Run;
 use crate::stats::{median, ratio};
 use handfast::SendRight;
-use handfast::domain::{CallContext, Domain, DomainOptions, Held, LoadError, Port, Table, Words};
+use handfast::domain::{
+    CallContext, Domain, DomainOptions, Held, Isolation, LoadError, Port, Table, Words,
+};
 use handfast_sys::{clock, cpu};
 use std::hint::black_box;
 use std::io;
@@ -24,13 +27,16 @@ use std::sync::Barrier;
 use std::time::Duration;
 
 /// All systems, the limit first.
-pub(crate) const SYSTEMS: [&str; 11] = [
+pub(crate) const SYSTEMS: [&str; 14] = [
     "limit",
     "handfast-domain",
     "handfast-domain-confined",
     "handfast-domain-held",
     "handfast-domain-held-confined",
     "handfast-domain-port",
+    "handfast-process-domain",
+    "handfast-process-domain-held",
+    "handfast-process-domain-port",
     "plain-call",
     "syscall",
     "syscall-confined",
@@ -332,14 +338,28 @@ impl Seat<'_> {
             "limit" => limit::Limit::new().ok().map(Prepared::Limit),
             #[cfg(target_arch = "x86_64")]
             step if step.starts_with("step-") => ladder::Step::new(step)?.ok().map(Prepared::Step),
-            "handfast-domain" => self.domain.cloned().map(Prepared::Domain),
-            "handfast-domain-held" => self.domain?.hold().ok().map(Prepared::Held),
-            "handfast-domain-port" => self.right.cloned().map(Prepared::Port),
+            "handfast-domain" | "handfast-process-domain" => {
+                self.domain_of_name().cloned().map(Prepared::Domain)
+            }
+            "handfast-domain-held" | "handfast-process-domain-held" => {
+                self.domain_of_name()?.hold().ok().map(Prepared::Held)
+            }
+            "handfast-domain-port" | "handfast-process-domain-port" => {
+                self.domain_of_name()?;
+                self.right.cloned().map(Prepared::Port)
+            }
             "plain-call" => Some(Prepared::Plain(black_box(plain))),
             "syscall" => Some(Prepared::Syscall),
             "syscall-checked" => Some(Prepared::Checked),
             _ => None,
         }
+    }
+
+    /// The domain, where it is of the kind that the system's name says.
+    fn domain_of_name(&self) -> Option<&Domain> {
+        let is_process = self.system.starts_with("handfast-process-");
+        let is_that = |domain: &&Domain| (domain.isolation() == Isolation::Process) == is_process;
+        self.domain.filter(is_that)
     }
 
     /// Calls for as long as the window lasts.

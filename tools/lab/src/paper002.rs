@@ -215,8 +215,13 @@ impl Experiment for Scaling {
         }
         let part = |name| match speed_up(&curves, name) {
             Some((times, count)) => Part::new(
-                times >= 0.9 * count,
-                format!("{name} does {times:.2} times as much on {count:.0} CPUs"),
+                // More than that is no scaling, but a measurement that went wrong.
+                (0.9 * count..=1.2 * count).contains(&times),
+                format!(
+                    "{name} does {times:.2} times as much on {count:.0} CPUs (to hold: {:.1} to {:.1})",
+                    0.9 * count,
+                    1.2 * count
+                ),
             ),
             None => Part::missing(name),
         };
