@@ -83,6 +83,7 @@ impl Slot {
 
 /// A process's steps to wait and to wake, where its system counts them.
 #[repr(C)]
+#[derive(Default)]
 pub(crate) struct Tally {
     /// System calls it made for that.
     pub(crate) syscalls: Count,
@@ -94,6 +95,7 @@ pub(crate) struct Tally {
 
 /// A counter of one process.
 #[repr(transparent)]
+#[derive(Default)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {

@@ -46,7 +46,7 @@ fn rows(args: &[&str]) -> Vec<Value> {
     rows
 }
 
-const SYSTEMS: [&str; 24] = [
+const SYSTEMS: [&str; 27] = [
     "limit",
     "copy",
     "handfast-spin",
@@ -66,6 +66,9 @@ const SYSTEMS: [&str; 24] = [
     "handfast-domain-held",
     "handfast-domain-held-confined",
     "handfast-domain-port",
+    "handfast-process-domain",
+    "handfast-process-domain-held",
+    "handfast-process-domain-port",
     "plain-call",
     "syscall",
     "syscall-confined",
@@ -152,6 +155,10 @@ fn every_protocol_answers_its_clients() {
         "bswy-handoff",
         "bswy-handoff-any",
         "bsls",
+        "handfast-bss",
+        "handfast-bsw",
+        "handfast-bswy",
+        "handfast-bsls",
         "sysv-queue",
     ];
     let only = names.join(",");
@@ -192,6 +199,15 @@ fn ppc_prints_calls_into_domains_for_every_number_of_threads() {
         );
     }
     if !handfast_sys::keys::are_supported() {
+        // By its name, and by no other.
+        has(find(&rows, "null", "handfast-process-domain"), &["p50_ns"]);
+        let is_by_keys = |row: &Value| {
+            row["system"]
+                .as_str()
+                .unwrap()
+                .starts_with("handfast-domain")
+        };
+        assert!(!rows.iter().any(is_by_keys));
         return;
     }
     let mut systems = vec!["limit", "handfast-domain", "handfast-domain-held"];

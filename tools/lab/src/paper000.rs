@@ -58,8 +58,8 @@ const COUNTED: [&str; 3] = [
     "Linux counts a yield that lets another process run as an involuntary switch; IRIX and AIX, which the paper used, as a voluntary \
      one.",
     "handfast's server wakes few clients at a time whenever it is overloaded, and needs no option for that: handfast-default is the \
-     wake-throttled server, with clients that choose their spin limit; handfast-bsls the same server with clients that spin \
-     as long as BSLS with a MAX_SPIN of 20 and then sleep.",
+     wake-throttled server, with clients that choose their spin limit; handfast-bss, -bsw, -bswy and -bsls are the \
+     product with its strategies of these names (the steps are the same, which a test holds; queues and wake-ups are its own).",
 ];
 
 impl Experiment for Throughput {

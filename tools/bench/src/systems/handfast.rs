@@ -1,79 +1,60 @@
-//! handfast through its public API, with one strategy on both sides: its default, and the seven of paper 001.
+//! handfast through its public API, with one strategy on both sides: its default, the seven of paper 001, and the four of paper 000.
 
-use super::sleep_wake::POLL_NS;
 use super::{Caller, Named, System, Waits};
 use crate::systems::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
-use std::time::Duration;
 
-pub(crate) const SPIN: Handfast = Handfast {
-    name: "handfast-spin",
-    key: "handfast-spin",
-    strategy: Strategy::Spin,
-    waits: Waits::Spins,
-};
-pub(crate) const DEFAULT: Handfast = Handfast {
-    name: "handfast-default",
-    key: "handfast-default",
-    strategy: Strategy::Adaptive,
-    waits: Waits::Adapts,
-};
-pub(crate) const BLOCK: Handfast = Handfast {
-    name: "handfast-block",
-    key: "handfast-block",
-    strategy: Strategy::Block,
-    waits: Waits::Blocks,
-};
-/// As long a spin as `MAX_SPIN` of 20 is for `bsls`, then sleep.
-pub(crate) const BSLS: Handfast = Handfast {
-    name: "handfast-bsls",
-    key: "handfast-bsls",
-    strategy: Strategy::SpinBlock {
-        limit: Some(Duration::from_nanos(20 * POLL_NS)),
-    },
-    waits: Waits::Adapts,
-};
-pub(crate) const SCHED: Handfast = Handfast {
-    name: "handfast-sched",
-    key: "handfast-sched",
-    strategy: Strategy::Sched,
-    waits: Waits::Adapts,
-};
-pub(crate) const NOTIFY: Handfast = Handfast {
-    name: "handfast-notify",
-    key: "handfast-notify",
-    strategy: Strategy::Notify,
-    waits: Waits::Blocks,
-};
-pub(crate) const SPIN_SCHED: Handfast = Handfast {
-    name: "handfast-spin-sched",
-    key: "handfast-spin-sched",
-    strategy: Strategy::SpinSched { limit: None },
-    waits: Waits::Adapts,
-};
-pub(crate) const SPIN_BLOCK: Handfast = Handfast {
-    name: "handfast-spin-block",
-    key: "handfast-spin-block",
-    strategy: Strategy::SpinBlock { limit: None },
-    waits: Waits::Adapts,
-};
-pub(crate) const SPIN_NOTIFY: Handfast = Handfast {
-    name: "handfast-spin-notify",
-    key: "handfast-spin-notify",
-    strategy: Strategy::SpinNotify { limit: None },
-    waits: Waits::Adapts,
-};
+pub(crate) const SPIN: Handfast = Handfast::new("handfast-spin", Strategy::Spin, Waits::Spins);
+pub(crate) const DEFAULT: Handfast =
+    Handfast::new("handfast-default", Strategy::Adaptive, Waits::Adapts);
+pub(crate) const BLOCK: Handfast = Handfast::new("handfast-block", Strategy::Block, Waits::Blocks);
+/// The four of paper 000.
+pub(crate) const PROTOCOLS: [Handfast; 4] = [
+    Handfast::new("handfast-bss", Strategy::Bss, Waits::Adapts),
+    Handfast::new("handfast-bsw", Strategy::Bsw, Waits::Blocks),
+    Handfast::new("handfast-bswy", Strategy::Bswy, Waits::Adapts),
+    Handfast::new(
+        "handfast-bsls",
+        Strategy::Bsls { max_spin: 20 },
+        Waits::Adapts,
+    ),
+];
+pub(crate) const SCHED: Handfast = Handfast::new("handfast-sched", Strategy::Sched, Waits::Adapts);
+pub(crate) const NOTIFY: Handfast =
+    Handfast::new("handfast-notify", Strategy::Notify, Waits::Blocks);
+pub(crate) const SPIN_SCHED: Handfast = Handfast::new(
+    "handfast-spin-sched",
+    Strategy::SpinSched { limit: None },
+    Waits::Adapts,
+);
+pub(crate) const SPIN_BLOCK: Handfast = Handfast::new(
+    "handfast-spin-block",
+    Strategy::SpinBlock { limit: None },
+    Waits::Adapts,
+);
+pub(crate) const SPIN_NOTIFY: Handfast = Handfast::new(
+    "handfast-spin-notify",
+    Strategy::SpinNotify { limit: None },
+    Waits::Adapts,
+);
 
 /// One strategy, at server and client alike.
 pub(crate) struct Handfast {
     name: &'static str,
-    key: &'static str,
     strategy: Strategy,
     waits: Waits,
 }
 
 impl Handfast {
+    const fn new(name: &'static str, strategy: Strategy, waits: Waits) -> Self {
+        Self {
+            name,
+            strategy,
+            waits,
+        }
+    }
+
     pub(super) fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
         let options = Options::new().strategy(self.strategy);
         handfast::bind_with(&seat.server(seat.index), options).map_err(io::Error::other)
@@ -96,7 +77,7 @@ impl Named for Handfast {
     }
 
     fn key(&self) -> &'static str {
-        self.key
+        self.name
     }
 
     fn waits(&self) -> Waits {

@@ -68,11 +68,14 @@ pub(crate) fn streams() -> Vec<Box<dyn Runnable>> {
     ]
 }
 
-/// The sleep/wake-up protocols of paper 000, answering calls of 24 bytes.
+/// The sleep/wake-up protocols of paper 000, answering calls of 24 bytes; and the product's strategies of these names.
 pub(crate) fn protocols() -> Vec<Box<dyn Runnable>> {
     let mut all: Vec<Box<dyn Runnable>> = Vec::new();
     for protocol in sleep_wake::ALL {
         all.push(Box::new(Answering(protocol)));
+    }
+    for product in handfast::PROTOCOLS {
+        all.push(Box::new(Answering(product)));
     }
     all
 }
@@ -93,7 +96,6 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(percpu::PerCpu),
         Box::new(percpu::Pool),
         Box::new(percpu::Pairs),
-        Box::new(Answering(handfast::BSLS)),
         Box::new(Answering(yields::Yields)),
         Box::new(Answering(handfast::SCHED)),
         Box::new(Answering(handfast::NOTIFY)),

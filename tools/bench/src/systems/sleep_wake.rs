@@ -8,6 +8,9 @@
 //!
 //! System calls are counted ([`Tally`]), but for the calls of a queue's lock that is held for long.
 
+mod party;
+
+use self::party::{Kind, Memory, Party};
 use super::semaphores::{SemaphoreSet, Semaphores};
 use super::{Bundle, Caller, Named, System, Waits};
 use crate::control::{Line, Tally};
@@ -21,6 +24,7 @@ use handfast_ring::queue::two_lock::TwoLock;
 use handfast_ring::queue::{Members, Message, Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{OwnedFd, clock, cpu};
+use handfast_wait::sleep_wake::{BUSY_PAUSES, POLL_NS};
 use handfast_wait::{Target, handoff};
 use std::any::Any;
 use std::io;
@@ -58,22 +62,9 @@ pub(crate) const ALL: [Protocol; 8] = [
     },
 ];
 
-/// How long one `poll_queue` looks, where there are other CPUs. The paper's took 25 us, one and a half yields;
-/// this is as much of a yield of some 1 us.
-pub(crate) const POLL_NS: u64 = 1_500;
-/// Pauses of one `busy_wait`, where there are other CPUs.
-const BUSY_PAUSES: u32 = 16;
 /// Messages in a reply queue: its client has one call under way.
 const REPLIES: u32 = 2;
 const OPCODE_ECHO: u32 = 1;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Bss,
-    Bsw,
-    Bswy,
-    Bsls,
-}
 
 /// The meaning of `busy_wait` and `yield`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +177,12 @@ impl System for Protocol {
 }
 
 impl Protocol {
-    fn party(&self, seat: &Seat, tally: &'static Tally, is_server: bool) -> io::Result<Party> {
+    fn party(
+        &self,
+        seat: &Seat,
+        tally: &'static Tally,
+        is_server: bool,
+    ) -> io::Result<Party<Real>> {
         let semaphores = if self.is_futex {
             Semaphores::Futex
         } else {
@@ -200,11 +196,15 @@ impl Protocol {
             Pass::HandOff(_) if !is_server => Pass::HandOff(Target::Peer),
             passes => passes,
         };
-        Ok(Party {
-            kind: self.kind,
+        let memory = Real {
             passes,
             semaphores,
             one_cpu,
+            tally,
+        };
+        Ok(Party {
+            kind: self.kind,
+            memory,
             max_spin: seat.plan.max_spin,
             tally,
         })
@@ -213,7 +213,7 @@ impl Protocol {
 
 /// One client's end.
 pub(crate) struct Client {
-    party: Party,
+    party: Party<Real>,
     server: Channel,
     own: Channel,
     number: u32,
@@ -238,115 +238,46 @@ fn channel(message: &Message) -> usize {
     u32::from_le_bytes([a, b, c, d]) as usize
 }
 
-/// One process's way of sending and receiving. The functions have the paper's names and order of steps.
-struct Party {
-    kind: Kind,
+/// The queues, flags and semaphores of real processes.
+struct Real {
     passes: Pass,
     semaphores: Semaphores,
     one_cpu: bool,
-    max_spin: u32,
     tally: &'static Tally,
 }
 
-impl Party {
+impl Memory for Real {
+    type End = Channel;
+
     #[inline]
-    fn send(&self, server: &Channel, own: &Channel, message: &Message) -> io::Result<Message> {
-        self.enqueue(server, message)?;
-        if self.kind == Kind::Bss {
-            return self.spin(own);
+    fn try_enqueue(&self, to: &Channel, message: &Message) -> io::Result<bool> {
+        match to.queue.try_push(message) {
+            Ok(()) => Ok(true),
+            Err(Push::Full) => Ok(false),
+            Err(Push::Fault(fault)) => Err(no_queue(fault)),
         }
-        let woke = self.wake(server)?;
-        if woke && self.kind == Kind::Bswy {
-            self.busy_wait();
-        }
-        if self.kind == Kind::Bsls {
-            self.limited_spin(own);
-        }
-        self.wait(own, self.kind != Kind::Bsw)
     }
 
     #[inline]
-    fn receive(&self, own: &Channel) -> io::Result<Message> {
-        match self.kind {
-            Kind::Bss => return self.spin(own),
-            Kind::Bsw => {}
-            Kind::Bswy => {
-                if let Some(message) = own.dequeue()? {
-                    return Ok(message);
-                }
-                self.let_run();
-            }
-            Kind::Bsls => self.limited_spin(own),
+    fn dequeue(&self, own: &Channel) -> io::Result<Option<Message>> {
+        match own.queue.try_pop() {
+            Ok(message) => Ok(Some(message)),
+            Err(Pop::Empty) => Ok(None),
+            Err(Pop::Fault(fault)) => Err(no_queue(fault)),
         }
-        self.wait(own, false)
+    }
+
+    fn looks_empty(&self, own: &Channel) -> bool {
+        own.queue.looks_empty()
     }
 
     #[inline]
-    fn reply(&self, client: &Channel, message: &Message) -> io::Result<()> {
-        self.enqueue(client, message)?;
-        if self.kind != Kind::Bss {
-            self.wake(client)?;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn enqueue(&self, to: &Channel, message: &Message) -> io::Result<()> {
-        loop {
-            match to.queue.try_push(message) {
-                Ok(()) => return Ok(()),
-                Err(Push::Full) if self.kind == Kind::Bss => self.busy_wait(),
-                Err(Push::Full) => {
-                    self.tally.syscalls.add(1);
-                    std::thread::sleep(Duration::from_secs(1));
-                }
-                Err(Push::Fault(fault)) => return Err(no_queue(fault)),
-            }
-        }
-    }
-
-    /// Dequeues, however long that takes.
-    fn spin(&self, own: &Channel) -> io::Result<Message> {
-        loop {
-            if let Some(message) = own.dequeue()? {
-                return Ok(message);
-            }
-            self.busy_wait();
-        }
-    }
-
-    /// Polls the queue while it looks empty, `MAX_SPIN` times.
-    fn limited_spin(&self, own: &Channel) {
-        for _ in 0..self.max_spin {
-            if !own.queue.looks_empty() {
-                return;
-            }
-            self.tally.polls.add(1);
-            self.poll_queue(own);
-        }
-    }
-
-    /// Dequeues; asleep while the queue is empty.
-    fn wait(&self, own: &Channel, hands_off: bool) -> io::Result<Message> {
-        loop {
-            if let Some(message) = own.dequeue()? {
-                return Ok(message);
-            }
-            if hands_off {
-                self.busy_wait();
-            }
-            own.set_awake(false);
-            if let Some(message) = own.dequeue()? {
-                if own.set_awake(true) {
-                    // Somebody has seen us asleep: takes back that wake-up.
-                    self.down(own)?;
-                }
-                return Ok(message);
-            }
-            self.tally.sleeps.add(1);
-            self.down(own)?;
-            own.set_awake(true);
-        }
+    fn set_awake(&self, of: &Channel, is_awake: bool) -> bool {
+        // AcqRel, and all accesses are exchanges: of two sides the later one sees all that the other did
+        // before its own. So either the producer finds the flag cleared or the consumer, which looks at its
+        // queue after it has cleared the flag, finds the message (the paper's interleaving 4).
+        let flag = &of.words.awake.0;
+        flag.swap(u32::from(is_awake), Ordering::AcqRel) != 0
     }
 
     fn down(&self, own: &Channel) -> io::Result<()> {
@@ -355,17 +286,12 @@ impl Party {
         Ok(())
     }
 
-    /// Wakes the owner of a queue if it sleeps, or is about to. Whether it did.
-    fn wake(&self, to: &Channel) -> io::Result<bool> {
-        if to.set_awake(true) {
-            return Ok(false);
-        }
+    fn up(&self, to: &Channel) -> io::Result<()> {
         let calls = self.semaphores.up(to.number, &to.words.count.0)?;
         self.tally.syscalls.add(calls);
-        Ok(true)
+        Ok(())
     }
 
-    /// The paper's `busy_wait`.
     fn busy_wait(&self) {
         match self.passes {
             Pass::Delay => (0..BUSY_PAUSES).for_each(|_| core::hint::spin_loop()),
@@ -373,7 +299,6 @@ impl Party {
         }
     }
 
-    /// The server's `yield` in `bswy`, also where there are other CPUs.
     fn let_run(&self) {
         self.tally.syscalls.add(1);
         match self.passes {
@@ -382,7 +307,6 @@ impl Party {
         }
     }
 
-    /// The paper's `poll_queue`.
     fn poll_queue(&self, own: &Channel) {
         if self.one_cpu {
             return self.let_run();
@@ -392,6 +316,11 @@ impl Party {
             core::hint::spin_loop();
         }
     }
+
+    fn sleep_long(&self) {
+        self.tally.syscalls.add(1);
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// A queue, and where its owner sleeps.
@@ -400,30 +329,6 @@ struct Channel {
     words: &'static OwnerWords,
     /// The number of the semaphore.
     number: u16,
-}
-
-impl Channel {
-    #[inline]
-    fn dequeue(&self) -> io::Result<Option<Message>> {
-        match self.queue.try_pop() {
-            Ok(message) => Ok(Some(message)),
-            Err(Pop::Empty) => Ok(None),
-            Err(Pop::Fault(fault)) => Err(no_queue(fault)),
-        }
-    }
-
-    /// Sets the flag and returns its old value: with `true` the paper's `tas`.
-    #[inline]
-    fn set_awake(&self, is_awake: bool) -> bool {
-        // AcqRel, and all accesses are exchanges: of two sides the later one sees all that the other did
-        // before its own. So either the producer finds the flag cleared or the consumer, which looks at its
-        // queue after it has cleared the flag, finds the message (the paper's interleaving 4).
-        self.words
-            .awake
-            .0
-            .swap(u32::from(is_awake), Ordering::AcqRel)
-            != 0
-    }
 }
 
 /// The words beside a queue.

@@ -22,6 +22,9 @@ const SYSV: Line = Line::new("SysV queues", "sysv-queue");
 const SYSV_FIFO: Line = Line::new("SysV queues, fixed priority", "sysv-queue").under(Fifo);
 const DEFAULT: Line = Line::new("handfast-default", "handfast-default");
 const BLOCK: Line = Line::new("handfast-block", "handfast-block");
+const PRODUCT_BSS: Line = Line::new("handfast-bss", "handfast-bss");
+const PRODUCT_BSW: Line = Line::new("handfast-bsw", "handfast-bsw");
+const PRODUCT_BSWY: Line = Line::new("handfast-bswy", "handfast-bswy");
 const THROTTLED: Line = Line::new("handfast-bsls", "handfast-bsls");
 
 /// Of BSS where processes share CPUs: both sides yield.
@@ -64,8 +67,8 @@ const FIGURE_2: Throughput = Throughput {
             messages each time it runs, so that with two clients it switches half as often per message.",
     panels: || {
         vec![
-            one_cpu(&[BSS, SYSV, DEFAULT]),
-            all_cpus(&[BSS, BSS_YIELD, SYSV, DEFAULT]),
+            one_cpu(&[BSS, SYSV, PRODUCT_BSS, DEFAULT]),
+            all_cpus(&[BSS, BSS_YIELD, SYSV, PRODUCT_BSS, DEFAULT]),
         ]
     },
     judge: |sheets| {
@@ -125,8 +128,8 @@ const FIGURE_6: Throughput = Throughput {
             those, and slower than BSS.",
     panels: || {
         vec![
-            one_cpu(&[BSS, BSW, BSW_FUTEX, SYSV, BLOCK, DEFAULT]),
-            all_cpus(&[BSS, BSW, BSW_FUTEX, SYSV, BLOCK]),
+            one_cpu(&[BSS, BSW, BSW_FUTEX, SYSV, PRODUCT_BSW, BLOCK, DEFAULT]),
+            all_cpus(&[BSS, BSW, BSW_FUTEX, SYSV, PRODUCT_BSW, BLOCK]),
         ]
     },
     judge: |sheets| {
@@ -156,8 +159,17 @@ const FIGURE_8: Throughput = Throughput {
             With fixed priorities BSWY is as fast as BSS.",
     panels: || {
         vec![
-            one_cpu(&[BSS, BSS_FIFO, BSW, BSWY, BSWY_FIFO, SYSV, DEFAULT]),
-            all_cpus(&[BSS, BSWY, SYSV]),
+            one_cpu(&[
+                BSS,
+                BSS_FIFO,
+                BSW,
+                BSWY,
+                BSWY_FIFO,
+                SYSV,
+                PRODUCT_BSWY,
+                DEFAULT,
+            ]),
+            all_cpus(&[BSS, BSWY, SYSV, PRODUCT_BSWY]),
         ]
     },
     judge: |sheets| {
@@ -197,8 +209,11 @@ const FIGURE_10: Throughput = Throughput {
             polls; with six clients it is 10 % and 4 polls.",
     panels: || {
         let mut lines = SPINS.to_vec();
-        lines.push(BSS);
-        vec![one_cpu(&lines), all_cpus(&[SPINS[0], SPINS[2], BSLS, BSS])]
+        lines.extend([BSS, THROTTLED]);
+        vec![
+            one_cpu(&lines),
+            all_cpus(&[SPINS[0], SPINS[2], BSLS, BSS, THROTTLED]),
+        ]
     },
     judge: |sheets| {
         let one = &sheets[0];
