@@ -3,7 +3,7 @@
 use crate::common;
 use crate::common::PATIENCE;
 use handfast::error::SendError;
-use handfast::{ReceiveRight, SendRight};
+use handfast::{Node, ReceiveRight, SendRight};
 use std::time::{Duration, Instant};
 
 /// Sends until the port is known to be gone.
@@ -21,8 +21,12 @@ fn fill(right: &SendRight, message: &[u8]) {
 }
 
 /// A thread that makes a port, uses it by its own right, and sends to it until it is gone.
-fn comes_and_goes(message: &[u8], first: impl Fn(&SendRight) -> Result<(), SendError>) {
-    let port = handfast::anonymous().unwrap();
+fn comes_and_goes(
+    node: &Node,
+    message: &[u8],
+    first: impl Fn(&SendRight) -> Result<(), SendError>,
+) {
+    let port = node.anonymous().unwrap();
     let right = port.mint(1).connect().unwrap();
     assert_eq!(first(&right), Ok(()), "the first message to a new port");
     drop(port);
@@ -31,12 +35,15 @@ fn comes_and_goes(message: &[u8], first: impl Fn(&SendRight) -> Result<(), SendE
 
 /// Two threads, so that the link between their rights and the process itself stays, and the ports change places.
 fn two_threads_come_and_go(first: impl Fn(&SendRight) -> Result<(), SendError> + Sync) {
-    let first = &first;
+    // Of its own: other tests use the lanes of this process, and a thread without one finds no room.
+    let node = Node::builder().start().unwrap();
+    let (node, first) = (&node, &first);
     std::thread::scope(|scope| {
         for thread in 0..2u8 {
-            scope.spawn(move || (0..300).for_each(|_| comes_and_goes(&[thread; 8], first)));
+            scope.spawn(move || (0..300).for_each(|_| comes_and_goes(node, &[thread; 8], first)));
         }
     });
+    node.shutdown();
 }
 
 /// Soundness finding 11: a lane that was full of messages for a port that was gone made the first message to the next port at
