@@ -31,6 +31,8 @@ pub struct ModelMemory {
     several: Condvar,
     /// Leaves out every fence: for models that must fail.
     pub without_fence: bool,
+    /// Sleeps without a look whether the word is still what the sleeper expects: for models that must fail.
+    pub without_compare: bool,
     /// Which exchanges, by offset, expected and new value, order nothing: for models that must
     /// fail.
     pub relaxed_exchange: fn(usize, u32, u32) -> bool,
@@ -61,6 +63,7 @@ impl ModelMemory {
             sleepers: Mutex::new(Vec::new()),
             several: Condvar::new(),
             without_fence: false,
+            without_compare: false,
             relaxed_exchange: |_, _, _| false,
             wakes_one: false,
             membarrier: None,
@@ -116,7 +119,7 @@ impl ModelMemory {
         // (kernel/futex/waitwake.c, the comment on barriers (A) and (B)).
         fence(Ordering::SeqCst);
         for (at, expected) in words {
-            if self.word(*at).load(Ordering::Acquire) != *expected {
+            if !self.without_compare && self.word(*at).load(Ordering::Acquire) != *expected {
                 return Wait::Changed;
             }
         }

@@ -14,7 +14,7 @@
 //! is harmless because the exchange changes the word, which the sleep compares; 2 (several wakers)
 //! is harmless because one exchange finds `ASLEEP`; 3 (wake-up without sleep) leaves nothing
 //! behind because a futex keeps no count; 4 (no wake-up at all) is excluded by step C.3 together
-//! with the two fences. The models in this module remove each of the three and fail.
+//! with the two fences. The models in this module remove the comparison, the exchange, step C.3 and the fences, and fail.
 //!
 //! A hostile peer can write the word at any time. It can then wake us for nothing or fail to wake
 //! us; the first costs a look, the second only ever delays what that peer itself should have sent,

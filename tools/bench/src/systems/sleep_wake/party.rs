@@ -164,4 +164,6 @@ impl<M: Memory> Party<M> {
 }
 
 #[cfg(test)]
+mod model;
+#[cfg(test)]
 mod tests;

@@ -3,7 +3,7 @@
 use super::*;
 use handfast_wait::place::{Parked, Sleep, Start};
 use handfast_wait::sleep_wake::{BUSY_PAUSES, SleepWake};
-use handfast_wait::{Ended, Place, Strategy, Target};
+use handfast_wait::{Ended, Place, Strategy};
 use std::cell::{Cell, RefCell};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Place for AtProduct<'_> {
         self.recorder.say(Step::Poll);
     }
 
-    fn give_way(&mut self, _: Target) {
+    fn give_way(&mut self) {
         self.recorder.say(Step::Yield);
     }
 
