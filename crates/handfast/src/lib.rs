@@ -106,9 +106,9 @@ pub use handfast_port::{
     Interest, LONG_BYTES_MAX, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message,
     Node, NodeBuilder, NotForwarded, NotReceived, NotSent, Notice, Options, OwnRight, Peer, PerCpu,
     Place, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned, Right,
-    SendOnceRight, SendRight, Sending, Sent, Strategy, Target, Token, TryWait, WaitSet, Worker,
-    anonymous, anonymous_with, bind, bind_with, connect, connect_deadline, connect_timeout,
-    connect_with, handoff, set_quotas, set_quotas_by, wait_moved_timeout,
+    SendOnceRight, SendRight, Sending, Sent, Strategy, Target, Token, TryWait, Unsupported,
+    WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect, connect_deadline,
+    connect_timeout, connect_with, handoff, set_quotas, set_quotas_by, wait_moved_timeout,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

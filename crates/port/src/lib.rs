@@ -128,7 +128,7 @@ pub use global::{behind_descriptor, connect_by_descriptor};
 pub use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 pub use handfast_sys::poll::Interest;
 pub use handfast_sys::socket::Peer;
-pub use handfast_wait::{Strategy, Target, handoff};
+pub use handfast_wait::{Strategy, Target, Unsupported, handoff};
 pub use inspect::Counters;
 pub use loan::Loan;
 pub use member::MemberPort;

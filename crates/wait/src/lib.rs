@@ -17,7 +17,7 @@ pub mod strategy;
 pub mod waiter;
 pub mod word;
 
-pub use handoff::{Target, handoff};
+pub use handoff::{Target, Unsupported, handoff};
 pub use place::{Ended, Place};
 pub use strategy::Strategy;
 pub use waiter::{FIRST_LOOKS, FIRST_PAUSED_LOOKS, Waiter};

@@ -1,7 +1,6 @@
 //! Where one waits: what a strategy looks at, and its steps.
 
-use crate::{Target, handoff};
-use handfast_sys::clock;
+use handfast_sys::{clock, cpu};
 
 /// The event one waits for, and how one sleeps there.
 pub trait Place {
@@ -42,9 +41,9 @@ pub trait Place {
         }
     }
 
-    /// Suggests that another thread run: [`mod@handoff`].
-    fn give_way(&mut self, to: Target) {
-        handoff(to);
+    /// Lets another thread run on this processor.
+    fn give_way(&mut self) {
+        cpu::yield_now();
     }
 
     /// Announces, looks again, sleeps at most once, withdraws. Returns whether the second look or

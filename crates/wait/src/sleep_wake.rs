@@ -1,8 +1,8 @@
 //! The four protocols of paper 000 ("Efficient Sleep/Wake-up Protocols for User-Level IPC"), Figures 1, 5, 7 and 9, step by step: from the moment when
 //! a message was posted and its receiver woken (the caller's side), or when the next one is asked for (the server's), until something is there.
 
+use crate::Strategy;
 use crate::place::{Cost, Ended, Place, Sleep};
-use crate::{Strategy, Target};
 use handfast_sys::clock;
 
 /// How long one `poll_queue` looks where there are other processors. The paper's took 25 us, one and a half yields of its machine; this is as much of
@@ -58,7 +58,7 @@ impl SleepWake {
                 if place.look() {
                     return (Ended::Ready, Cost::default());
                 }
-                place.give_way(Target::Own);
+                place.give_way();
             }
             Self::LimitedSpin(max_spin) => limited_spin(place, (max_spin, one_cpu), is_late),
         }
@@ -97,7 +97,7 @@ fn limited_spin(
     while !place.look() && spins < max_spin && !is_late() {
         spins += 1;
         match one_cpu {
-            true => place.give_way(Target::Own),
+            true => place.give_way(),
             false => place.poll(POLL_NS),
         }
     }
@@ -106,7 +106,7 @@ fn limited_spin(
 /// Figure 1: a short delay; on one processor a yield.
 fn busy_wait(place: &mut impl Place, one_cpu: bool) {
     match one_cpu {
-        true => place.give_way(Target::Own),
+        true => place.give_way(),
         false => place.pause(BUSY_PAUSES),
     }
 }

@@ -1,9 +1,9 @@
 //! Running a strategy: look, spin, and sleep at a [`Place`].
 
+use crate::Strategy;
 use crate::calibration::{Calibration, calibration};
 use crate::place::{Cost, Ended, Place, Sleep, Start};
 use crate::sleep_wake::SleepWake;
-use crate::{Strategy, Target};
 use core::time::Duration;
 use handfast_proto::spin::SpinPolicy;
 use handfast_proto::yields::YieldPolicy;
@@ -173,7 +173,7 @@ impl Waiter {
         }
         let (mut found, mut took_ns) = (false, 0);
         for _ in 0..YIELDS {
-            place.give_way(Target::Own);
+            place.give_way();
             found = place.look();
             took_ns = clock::ticks_ns().saturating_sub(start_ns);
             if found || YieldPolicy::is_long(took_ns) {
@@ -234,7 +234,7 @@ fn sched(place: &mut impl Place, deadline_ns: Option<u64>) -> Option<Ended> {
         if place.look() {
             return Some(Ended::Ready);
         }
-        place.give_way(Target::Own);
+        place.give_way();
         if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
             return Some(Ended::TimedOut);
         }

@@ -152,7 +152,6 @@ fn every_protocol_answers_its_clients() {
         "bsw",
         "bsw-futex",
         "bswy",
-        "bswy-handoff",
         "bswy-handoff-any",
         "bsls",
         "handfast-bss",

@@ -30,7 +30,7 @@ impl Place for Recorder {
         self.steps.push(Step::Pause);
     }
 
-    fn give_way(&mut self, _: Target) {
+    fn give_way(&mut self) {
         self.steps.push(Step::Yield);
     }
 

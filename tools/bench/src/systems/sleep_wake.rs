@@ -25,7 +25,6 @@ use handfast_ring::queue::{Members, Message, Pop, Push, Queue};
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::{OwnedFd, clock, cpu};
 use handfast_wait::sleep_wake::{BUSY_PAUSES, POLL_NS};
-use handfast_wait::{Target, handoff};
 use std::any::Any;
 use std::io;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Each protocol, as its figure has it and in variants.
-pub(crate) const ALL: [Protocol; 8] = [
+pub(crate) const ALL: [Protocol; 7] = [
     Protocol::new("bss", Kind::Bss),
     // Yields also where there are other CPUs.
     Protocol {
@@ -48,16 +47,10 @@ pub(crate) const ALL: [Protocol; 8] = [
         is_futex: true,
         ..Protocol::new("bsw-futex", Kind::Bsw)
     },
-    // Section 6: `handoff(pid)` at the client and at the server, as far as Linux has it.
+    // Section 6: `handoff(PID_ANY)` at the server, and the client's `yield`. No kernel has a `handoff(pid)`.
     Protocol {
         is_futex: true,
-        passes: Pass::HandOff(Target::Peer),
-        ..Protocol::new("bswy-handoff", Kind::Bswy)
-    },
-    // Section 6: `handoff(pid)` at the client, `handoff(PID_ANY)` at the server.
-    Protocol {
-        is_futex: true,
-        passes: Pass::HandOff(Target::Any),
+        passes: Pass::HandOff,
         ..Protocol::new("bswy-handoff-any", Kind::Bswy)
     },
 ];
@@ -72,8 +65,8 @@ enum Pass {
     /// A delay; on one CPU a yield.
     Delay,
     Yield,
-    /// Hand-off, the server's to this target.
-    HandOff(Target),
+    /// Hand-off to anybody.
+    HandOff,
 }
 
 /// One protocol, at server and clients.
@@ -193,7 +186,7 @@ impl Protocol {
         let passes = match self.passes {
             Pass::Delay if one_cpu => Pass::Yield,
             // Only the server asks for anybody to run.
-            Pass::HandOff(_) if !is_server => Pass::HandOff(Target::Peer),
+            Pass::HandOff if !is_server => Pass::Yield,
             passes => passes,
         };
         let memory = Real {
@@ -295,14 +288,14 @@ impl Memory for Real {
     fn busy_wait(&self) {
         match self.passes {
             Pass::Delay => (0..BUSY_PAUSES).for_each(|_| core::hint::spin_loop()),
-            Pass::Yield | Pass::HandOff(_) => self.let_run(),
+            Pass::Yield | Pass::HandOff => self.let_run(),
         }
     }
 
     fn let_run(&self) {
         self.tally.syscalls.add(1);
         match self.passes {
-            Pass::HandOff(target) => handoff(target),
+            Pass::HandOff => clock::nap(),
             Pass::Delay | Pass::Yield => cpu::yield_now(),
         }
     }

@@ -29,7 +29,6 @@ const THROTTLED: Line = Line::new("handfast-bsls", "handfast-bsls");
 
 /// Of BSS where processes share CPUs: both sides yield.
 const BSS_YIELD: Line = Line::new("BSS, yields", "bss-yield");
-const HAND_OFF: Line = Line::new("handoff(pid)", "bswy-handoff");
 const HAND_OFF_ANY: Line = Line::new("handoff(PID_ANY)", "bswy-handoff-any");
 const SERVER_FIRST: Line = Line::new("BSW, server at a higher priority", "bsw").under(ServerFirst);
 
@@ -317,19 +316,18 @@ const FIGURE_12: Throughput = Throughput {
                 BSS_FIFO,
                 BSWY,
                 BSWY_FIFO,
-                HAND_OFF,
                 HAND_OFF_ANY,
                 SERVER_FIRST,
                 SYSV,
                 DEFAULT,
             ]),
-            all_cpus(&[BSS, BSWY, HAND_OFF, HAND_OFF_ANY]),
+            all_cpus(&[BSS, BSWY, HAND_OFF_ANY]),
         ]
     },
     judge: |sheets| {
         let one = &sheets[0];
         let over = |line: Line, other: Line| one.ratio((line.name, other.name), any);
-        let best = [HAND_OFF, HAND_OFF_ANY, SERVER_FIRST]
+        let best = [HAND_OFF_ANY, SERVER_FIRST]
             .into_iter()
             .filter_map(|line| Some((line.name, over(line, BSWY_FIFO)?)))
             .max_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -345,12 +343,12 @@ const FIGURE_12: Throughput = Throughput {
             ),
             Part::at_least("BSWY / BSS, default priority", over(BSWY, BSS), 0.85),
             Part::at_most(&what, best.map(|(_, ratio)| ratio), 1.15),
+            Part::missing("handoff(pid), which no kernel has"),
         ]
     },
-    note: "Linux has no handoff. A yield that always switches: SCHED_FIFO, where it goes behind all others of its priority. handoff(pid): BSWY with \
-           futex semaphores, whose wake-up prefers the process that is woken, and a yield behind it (handfast's own Target::Peer). \
-           handoff(PID_ANY): there the server sleeps as shortly as it can (Target::Any, some 50 us of timer slack). A server at a \
-           higher fixed priority runs as soon as it is woken.",
+    note: "Linux has no handoff to a process, so that curve is absent. A yield that always switches: SCHED_FIFO, where it goes behind all others of its \
+           priority. handoff(PID_ANY): BSWY with futex semaphores, whose server sleeps as shortly as it can instead of yielding (Target::Any, some 50 us of \
+           timer slack). A server at a higher fixed priority runs as soon as it is woken.",
 };
 
 #[cfg(test)]
