@@ -39,18 +39,26 @@ const fn said_by(port: Handle) -> Header {
 }
 
 #[test]
-fn the_end_of_what_was_provided_is_heard_by_a_thread_that_holds_a_receiver() {
+fn a_right_ends_on_a_peers_word_in_a_thread_that_holds_a_receiver() {
     let node = crate::Node::builder().start().unwrap();
     let (receive, other) = (node.anonymous().unwrap(), node.anonymous().unwrap());
     let port = receive.port().clone();
+    let next = || {
+        let received = receive.receive_timeout(core::time::Duration::from_secs(60));
+        received.unwrap().notice()
+    };
     for badge in 0..3 {
-        assert!(added(&port.process, Target::full(port.id, badge)));
+        let target = Target::full(port.id, badge);
+        assert!(added(&port.process, target));
         receive.notify_no_senders();
         let held = crate::polling::lock(&other.port().at);
-        ended(&port.process, (Target::full(port.id, badge), false));
+        ended(&port.process, (target, false));
         drop(held);
-        let notice = receive.receive_timeout(core::time::Duration::from_secs(60));
-        assert_eq!(notice.unwrap().notice(), Some(crate::Notice::NoSenders));
+        assert_eq!(next(), Some(crate::Notice::NoSenders));
+        let held = crate::polling::lock(&other.port().at);
+        notice::tell_unused(&port, badge);
+        drop(held);
+        assert_eq!(next(), Some(crate::Notice::SendOnceUnused(badge)));
     }
     node.shutdown();
 }

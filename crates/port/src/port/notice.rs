@@ -66,10 +66,10 @@ fn links_ended(port: &Port) -> u32 {
     port.process.deaths.load(Ordering::Acquire)
 }
 
-/// A send-once right to this port could not come with it.
+/// A send-once right to this port could not come with it. On a peer's word, as [`hear_of_death`].
 pub(crate) fn tell_unused(port: &Port, badge: u64) {
     port.notices.has_unused(badge);
-    tell(port);
+    tell_later(port);
 }
 
 /// Notes the end of a port that this one was to be told of.
