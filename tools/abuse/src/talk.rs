@@ -71,8 +71,8 @@ impl Op {
         Self::Nested,
         Self::Use,
         Self::Bounce,
-        Self::Travel,
         Self::Once,
+        Self::Travel,
     ];
 
     /// One of the checked requests, most of them plain.
