@@ -231,10 +231,10 @@ fn spin(
 /// Looks and yields until something is there or the deadline passes.
 fn sched(place: &mut impl Place, deadline_ns: Option<u64>) -> Option<Ended> {
     loop {
+        place.give_way();
         if place.look() {
             return Some(Ended::Ready);
         }
-        place.give_way();
         if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
             return Some(Ended::TimedOut);
         }
