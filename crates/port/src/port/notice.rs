@@ -30,11 +30,7 @@ pub(crate) fn rights_ended(port: &Port, count: u64) {
 
 /// As [`rights_ended`], of one right, by a thread that may hold a receiver; with its badge, where that was watched.
 pub(crate) fn right_ended_later(port: &Port, watched: Option<u64>) {
-    if let Some(badge) = watched
-        && (port.notices).watched_ended([(badge, 1)].into_iter(), links_ended(port))
-    {
-        tell_later(port);
-    }
+    mark_off(port, watched.map(|badge| (badge, 1)), tell_later);
     count_off(port, 1, tell_later);
 }
 
@@ -50,6 +46,10 @@ fn count_off(port: &Port, count: u64, tell: impl Fn(&Port)) {
 
 /// Rights that were marked have ended: badges, and how many with each.
 pub(crate) fn watched_ended(port: &Port, ended: impl IntoIterator<Item = (u64, u32)>) {
+    mark_off(port, ended, tell);
+}
+
+fn mark_off(port: &Port, ended: impl IntoIterator<Item = (u64, u32)>, tell: impl Fn(&Port)) {
     let mut ended = ended.into_iter().peekable();
     // The receiver wants the lock, too, and there may be a million.
     while ended.peek().is_some() {
