@@ -1,7 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
 use crate::again::{self, keep};
-use crate::arriving::{adopt_one, come};
+use crate::arriving::adopt_one;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
@@ -111,17 +111,7 @@ fn adopt_all(
 ) -> Result<bool, Fault> {
     let (mut taken, known) = (0, rights.len());
     rights.reserve_exact(units.len().min(PARTS_MAX - known.min(PARTS_MAX)));
-    let moved = |name| redirect::arrived_moved(link, process, name);
-    while let [unit, others @ ..] = units {
-        // Most are, where there are several.
-        if (known..PARTS_MAX).contains(&taken)
-            && let Some(named) = Part::of_sender(unit)
-            && !link.is_loop()
-        {
-            rights.push(Right::Send(come(process, link, named, moved)?));
-            (units, taken) = (others, taken + 1);
-            continue;
-        }
+    while !units.is_empty() {
         let (part, count) = next_part(units, taken).ok_or(Rule::Part.broken())?;
         let (of_part, rest) = units.split_at(count);
         (units, taken) = (rest, taken + 1);
