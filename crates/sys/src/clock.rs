@@ -49,23 +49,13 @@ pub fn ticks_ns() -> u64 {
     if let Some(now_ns) = crate::simulation::now_ns() {
         return now_ns;
     }
-    match SCALE.get() {
-        // The product keeps 128 bits: 64-bit ticks times a 32.32 fixed-point factor.
-        Some(Scale {
-            factor: Some(factor),
-        }) => ((u128::from(counter()) * u128::from(*factor)) >> 32) as u64,
-        Some(Scale { factor: None }) => now_ns(),
-        None => {
-            calibrate();
-            now_ns()
-        }
-    }
+    SCALE.get_or_init(Scale::measured).ns()
 }
 
 /// Measures the counter's rate against the monotonic clock. About 2 ms, once per process; later
 /// calls return at once. [`ticks_ns`] calls it when needed; call it earlier to choose the moment.
 pub fn calibrate() {
-    SCALE.get_or_init(|| Scale { factor: factor() });
+    SCALE.get_or_init(Scale::measured);
 }
 
 /// Blocks for this time. One `nanosleep`.
@@ -88,6 +78,23 @@ struct Scale {
 }
 
 static SCALE: OnceLock<Scale> = OnceLock::new();
+
+impl Scale {
+    #[cold]
+    fn measured() -> Self {
+        Self { factor: factor() }
+    }
+
+    /// The time by this scale: the first reading, too, which others are compared with.
+    #[inline]
+    fn ns(&self) -> u64 {
+        match self.factor {
+            // The product keeps 128 bits: 64-bit ticks times a 32.32 fixed-point factor.
+            Some(factor) => ((u128::from(counter()) * u128::from(factor)) >> 32) as u64,
+            None => now_ns(),
+        }
+    }
+}
 
 #[cfg(target_arch = "x86_64")]
 fn counter() -> u64 {
@@ -169,6 +176,14 @@ fn factor() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reading_that_calibrates_has_the_origin_of_all_others() {
+        let scale = OnceLock::new();
+        let readings = [(); 3].map(|()| scale.get_or_init(Scale::measured).ns());
+        assert!(readings.is_sorted());
+        assert!(readings[2] - readings[0] < 1_000_000_000, "{readings:?}");
+    }
 
     #[test]
     fn ticks_advance_at_the_rate_of_the_clock() {
