@@ -124,7 +124,7 @@ fn provided_ahead(
     }
     // Claimed in turn, and that waits, too.
     let claimed = match link.introductions().claims.get(word) {
-        Some(Claim::Waiting { number, .. }) => Some(number),
+        Some(Claim::Waiting(waiting)) => Some(waiting.number),
         Some(_) => None,
         None => said_ahead(poller).find_map(|(of, _, said)| match said {
             LaneControl::Claim {

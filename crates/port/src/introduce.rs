@@ -13,7 +13,7 @@ use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::ClaimAnswer;
 use handfast_layout::link::{Kind, LANES, REPLIES, SLOTS};
 use handfast_layout::part::is_handle;
-use handfast_proto::introductions::{Claim, Number, Provisions, Redeemed};
+use handfast_proto::introductions::{Claim, Number, Provisions, Redeemed, Waiting};
 use handfast_proto::rights::{Meaning, Refused, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::{Fault, Rule};
@@ -37,6 +37,9 @@ pub(crate) use claim::{claim, claim_by, claim_freely, mint};
 const CLAIM_NS: u64 = 1_000_000_000;
 /// As `CLAIM_NS`, for a port that has moved: all messages on their way through the old home come first.
 const CLAIM_MOVED_NS: u64 = 60_000_000_000;
+/// How much longer than by its receiver's clock a claim waits where no message names it: the clock of a busy receiver goes more slowly, and
+/// the provision may lie in one of its lanes.
+const OVERDUE_NS: u64 = 10_000_000_000;
 /// The bit of a number that says so.
 pub(crate) const OF_MOVED: u64 = 1 << 63;
 
@@ -53,11 +56,9 @@ pub(crate) fn named(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64)
         Some(Claim::Revoked) => Named::Revoked,
         Some(Claim::Dead) => Named::Dead,
         // A claim at a port's new home is looked at again before: its old home may end.
-        Some(Claim::Waiting {
-            until_ns, number, ..
-        }) => Named::NotYet(match number.1 & OF_MOVED {
-            0 => until_ns,
-            _ => until_ns.min(now_ns.saturating_add(CLAIM_NS)),
+        Some(Claim::Waiting(waiting)) => Named::NotYet(match waiting.number.1 & OF_MOVED {
+            0 => waiting.until_ns,
+            _ => waiting.until_ns.min(now_ns.saturating_add(CLAIM_NS)),
         }),
         None => Named::Unclaimed,
     }
@@ -68,19 +69,14 @@ fn look_at_claim(link: &Arc<Link>, process: &Process, word: u32, now_ns: u64) ->
     // Two threads may look at once: one redeems.
     let _one = link.redeeming();
     let claim = link.introductions().claims.get(word)?;
-    let Claim::Waiting {
-        number,
-        until_ns,
-        reply,
-    } = claim
-    else {
+    let Claim::Waiting(waiting) = claim else {
         return Some(claim);
     };
-    let claim = redeem(link, process, number, (now_ns, until_ns, reply));
+    let claim = redeem(link, process, waiting, now_ns);
     #[cfg(test)]
     tests::between();
     link.introductions().claims.settle(word, claim);
-    if !matches!(claim, Claim::Waiting { .. }) {
+    if !matches!(claim, Claim::Waiting(_)) {
         has_settled(process);
     }
     revoked::tell_if_in_vain(link, word, claim);
@@ -100,14 +96,9 @@ fn granted_anew(link: &Link, process: &Process, claim: Claim) {
 }
 
 /// Exporter: gives the peer what it was provided with, and tells it the handle.
-fn redeem(
-    link: &Arc<Link>,
-    process: &Process,
-    number: Number,
-    (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
-) -> Claim {
-    let claim = try_redeem(link, process, number, (now_ns, until_ns, reply));
-    answer_claim(link, claim, reply);
+fn redeem(link: &Arc<Link>, process: &Process, waiting: Waiting, now_ns: u64) -> Claim {
+    let claim = try_redeem(link, process, waiting, now_ns);
+    answer_claim(link, claim, waiting.reply);
     claim
 }
 
@@ -121,17 +112,15 @@ fn answer_claim(link: &Arc<Link>, claim: Claim, reply: (u32, u32)) {
             Claim::Revoked | Claim::Dead => {
                 slot.answer(Kind::Dropped, &[]);
             }
-            Claim::Waiting { .. } => {}
+            Claim::Waiting(_) => {}
         }
     }
 }
 
-fn try_redeem(
-    link: &Link,
-    process: &Process,
-    number: Number,
-    (now_ns, until_ns, reply): (u64, u64, (u32, u32)),
-) -> Claim {
+fn try_redeem(link: &Link, process: &Process, waiting: Waiting, now_ns: u64) -> Claim {
+    let Waiting {
+        number, until_ns, ..
+    } = waiting;
     // An old home that has ended provides nothing; the messages it left were looked for a while.
     let is_old = now_ns.saturating_add(CLAIM_MOVED_NS) >= until_ns.saturating_add(CLAIM_NS);
     let is_lost = number.1 & OF_MOVED != 0
@@ -141,11 +130,9 @@ fn try_redeem(
     let mut provisions = provisions(process);
     match provisions.redeem(number, link.identity()) {
         // A peer that is gone gets nothing any more, so the messages it has left do not wait for it.
-        Redeemed::NotYet if now_ns < until_ns && !is_lost && !link.is_down() => Claim::Waiting {
-            number,
-            until_ns,
-            reply,
-        },
+        Redeemed::NotYet if now_ns < until_ns && !is_lost && !link.is_down() => {
+            Claim::Waiting(waiting)
+        }
         Redeemed::Revoked => Claim::Revoked,
         Redeemed::NotYet => {
             // Should the provision come after all, no one has a use for it.
@@ -205,7 +192,7 @@ pub(crate) fn unclaimed(
     link.rights.ended.fetch_add(1, Ordering::Release);
     Ok(match claim {
         Claim::Granted(handle) => Some(handle),
-        Claim::Waiting { number, reply, .. } => {
+        Claim::Waiting(Waiting { number, reply, .. }) => {
             forgo_provision(process, number, link.identity());
             if let Ok(Some(slot)) = ReplySlot::passed(link, reply.0, reply.1) {
                 slot.answer(Kind::Dropped, &[]);

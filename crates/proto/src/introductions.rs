@@ -15,7 +15,7 @@ mod claims;
 mod simulation;
 
 pub use again::{Came, How, Keeping, Remembered};
-pub use claims::{Claim, Claims};
+pub use claims::{Claim, Claims, Waiting};
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;

@@ -247,11 +247,7 @@ fn say(shared: &Shared) {
 
 /// One call of any kind to a server that lives: it must be answered, and be right.
 fn steady(shared: &Shared, number: usize, name: &str, caller: &mut Caller<'_>, third: &SendRight) {
-    let op = match Op::any(&mut caller.random) {
-        // Its calls may end (`docs/limits.md`), where those of all others may not.
-        Op::Travel => Op::Echo,
-        op => op,
-    };
+    let op = Op::any(&mut caller.random);
     caller.third = (op == Op::Use && caller.random.below(2) == 0).then(|| third.clone());
     let mut connected_us = None;
     caller.slowest = Slowest::default();

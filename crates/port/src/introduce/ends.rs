@@ -83,21 +83,15 @@ fn gone_recipients(process: &Process) -> HashSet<u32> {
     asked.into_iter().filter(is_gone).collect()
 }
 
-/// How much longer than a receiver a claim waits where no message names it: the clocks of busy receivers go more slowly, and what it
-/// waits for may lie in a lane.
-const OVERDUE_NS: u64 = 10_000_000_000;
-
 /// Control thread: answers claims of what nobody has provided, and that nobody has looked at since. Returns whether some wait still.
 fn answer_overdue(process: &Process) -> bool {
     let mut is_left = false;
     for link in links::live(process) {
         let now_ns = clock::ticks_ns();
-        let overdue = link
-            .introductions()
-            .claims
-            .overdue(now_ns.saturating_sub(OVERDUE_NS), OVERDUE_MAX);
+        let overdue = link.introductions().claims.overdue(now_ns, OVERDUE_MAX);
         for word in overdue {
-            introduce::look_at_claim(&link, process, word, now_ns);
+            // Later than until any waits.
+            introduce::look_at_claim(&link, process, word, u64::MAX);
         }
         is_left |= link.introductions().claims.has_waiting();
     }

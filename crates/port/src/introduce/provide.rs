@@ -1,7 +1,7 @@
 //! Providing: the introducer says to the exporter which right another process may claim.
 
 use super::attenuated::attenuated;
-use super::{CLAIM_MOVED_NS, CLAIM_NS, OF_MOVED, UNHEARD_MAX};
+use super::{CLAIM_MOVED_NS, CLAIM_NS, OF_MOVED, OVERDUE_NS, UNHEARD_MAX};
 use crate::introduce::{self, ends};
 use crate::link::introductions::Named;
 use crate::link::{Link, doorbell, lanes, revoked};
@@ -13,7 +13,7 @@ use core::sync::atomic::Ordering;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::Kind;
 use handfast_layout::part::{is_member, receiver_of};
-use handfast_proto::introductions::{Claim, Nothing, Number};
+use handfast_proto::introductions::{Claim, Nothing, Number, Waiting};
 use handfast_proto::rights::{Handle, Target};
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
@@ -190,12 +190,17 @@ fn hear_claim(
         0 => CLAIM_NS,
         _ => CLAIM_MOVED_NS,
     };
-    let until_ns = now_ns + limit_ns;
+    let waiting = Waiting {
+        number,
+        until_ns: now_ns + limit_ns,
+        overdue_ns: clock::ticks_ns() + limit_ns + OVERDUE_NS,
+        reply,
+    };
     let one = link.redeeming();
-    let claim = introduce::redeem(link, process, number, (now_ns, until_ns, reply));
+    let claim = introduce::redeem(link, process, waiting, now_ns);
     introduce::enter_claim(link, process, word, claim)?;
     drop(one);
-    if matches!(claim, Claim::Waiting { .. }) {
+    if matches!(claim, Claim::Waiting(_)) {
         // Its recipient may send nothing by it, and waits for an answer.
         process.schedule(Timer::Provisions);
     }

@@ -63,6 +63,26 @@ fn a_right_ends_on_a_peers_word_in_a_thread_that_holds_a_receiver() {
     node.shutdown();
 }
 
+/// A receiver's clock goes more slowly while that is busy, and nothing sets it: after a while it is behind by more than any claim waits.
+#[test]
+fn a_claim_that_a_receiver_with_a_late_clock_has_heard_waits_as_long_as_others() {
+    let (process, link, _peer) = link();
+    links::list(&process).push(Some(link.clone()));
+    let (word, number) = (1, 5);
+    let introducer = [7; 20];
+    let said = LaneControl::Claim {
+        word,
+        number,
+        introducer,
+    };
+    provide::hear_said(&link, &process, (said_by(0), &said.encode()), Some(1)).unwrap();
+    let claim = || link.introductions().claims.get(word);
+    assert!(matches!(claim(), Some(Claim::Waiting(_))));
+    assert!(ends::expire_provisions(&process), "it waits");
+    assert!(matches!(claim(), Some(Claim::Waiting(_))));
+    link_end::end_link(&process, &link);
+}
+
 #[test]
 fn what_is_provided_while_its_right_is_revoked_comes_to_nothing() {
     let (process, link, _peer) = link();

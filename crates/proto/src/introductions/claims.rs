@@ -15,7 +15,7 @@ pub struct Claims {
     by_handle: BTreeSet<(Handle, u32)>,
     /// The claims that wait, by the number they wait for.
     waiting: BTreeMap<Number, u32>,
-    /// The same, by the time until when they wait.
+    /// The same, by the time when they are overdue.
     due: BTreeSet<(u64, u32)>,
 }
 
@@ -25,18 +25,25 @@ pub enum Claim {
     /// The entry of the exporter's table with this handle.
     Granted(Handle),
     /// Not known yet: the provision has not come.
-    Waiting {
-        /// Which one.
-        number: Number,
-        /// Until when it is waited for.
-        until_ns: u64,
-        /// Where the handle is to be told: slot and generation.
-        reply: (u32, u32),
-    },
+    Waiting(Waiting),
     /// The right was revoked before it was claimed.
     Revoked,
     /// Nothing.
     Dead,
+}
+
+/// A claim whose provision has not come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which one.
+    pub number: Number,
+    /// Until when it is waited for, by the clock of the receiver that has heard the claim. That goes more slowly while the receiver is
+    /// busy, so it is behind all others, by more and more.
+    pub until_ns: u64,
+    /// When it is answered where no receiver looks at it, by the exporter's clock.
+    pub overdue_ns: u64,
+    /// Where the handle is to be told: slot and generation.
+    pub reply: (u32, u32),
 }
 
 /// Claims of one recipient that wait at once.
@@ -56,11 +63,9 @@ impl Claims {
             Entry::Vacant(place) if has_room => {
                 place.insert(claim);
                 match claim {
-                    Claim::Waiting {
-                        number, until_ns, ..
-                    } => {
-                        self.waiting.insert(number, word);
-                        self.due.insert((until_ns, word));
+                    Claim::Waiting(waiting) => {
+                        self.waiting.insert(waiting.number, word);
+                        self.due.insert((waiting.overdue_ns, word));
                     }
                     Claim::Granted(handle) => {
                         self.by_handle.insert((handle, word));
@@ -91,7 +96,7 @@ impl Claims {
     pub fn settle(&mut self, word: u32, claim: Claim) {
         if let Some(known) = self.claims.get_mut(&word) {
             let before = core::mem::replace(known, claim);
-            if !matches!(claim, Claim::Waiting { .. }) {
+            if !matches!(claim, Claim::Waiting(_)) {
                 self.forget(word, before);
             }
             if let Claim::Granted(handle) = claim {
@@ -103,11 +108,9 @@ impl Claims {
     /// The number does not stand for this any more.
     fn forget(&mut self, word: u32, claim: Claim) {
         match claim {
-            Claim::Waiting {
-                number, until_ns, ..
-            } => {
-                self.waiting.remove(&number);
-                self.due.remove(&(until_ns, word));
+            Claim::Waiting(waiting) => {
+                self.waiting.remove(&waiting.number);
+                self.due.remove(&(waiting.overdue_ns, word));
             }
             Claim::Granted(handle) => {
                 self.by_handle.remove(&(handle, word));
@@ -129,10 +132,10 @@ impl Claims {
         !self.waiting.is_empty()
     }
 
-    /// The numbers of claims that were to wait until before this time, and still do: so many of them at most.
+    /// The numbers of claims that are overdue at this time: so many of them at most.
     #[must_use]
     pub fn overdue(&self, now_ns: u64, count_max: usize) -> Vec<u32> {
-        let overdue = self.due.range(..(now_ns, 0)).take(count_max);
+        let overdue = self.due.range(..=(now_ns, u32::MAX)).take(count_max);
         overdue.map(|(_, word)| *word).collect()
     }
 
@@ -165,16 +168,22 @@ mod tests {
     #[test]
     fn the_numbers_of_a_handle_are_those_that_stand_for_it_now() {
         let mut claims = Claims::default();
-        let waiting = Claim::Waiting {
+        let waiting = Claim::Waiting(Waiting {
             number: ([1; 20], 7),
             until_ns: 9,
+            overdue_ns: 12,
             reply: (0, 0),
-        };
+        });
         for (word, claim) in [(1, Claim::Granted(5)), (2, waiting), (3, Claim::Granted(6))] {
             assert!(claims.claim(word, claim));
         }
         assert_eq!(claims.words_of(&[5, 8]), [1]);
+        assert_eq!(
+            [9, 11, 12].map(|now_ns| claims.overdue(now_ns, 9).len()),
+            [0, 0, 1]
+        );
         claims.settle(2, Claim::Granted(5));
+        assert!(claims.overdue(12, 9).is_empty());
         assert_eq!(claims.words_of(&[5]), [1, 2]);
         assert_eq!(claims.words_of(&[6, 5]), [3, 1, 2]);
         assert_eq!(claims.release(1), Some(Claim::Granted(5)));

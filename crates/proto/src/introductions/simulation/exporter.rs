@@ -73,9 +73,9 @@ impl World {
             return Ok(Named::To(target));
         }
         let claim = match self.sides[of].claims.get(word) {
-            Some(Claim::Waiting { until_ns, .. }) => {
+            Some(Claim::Waiting(waiting)) => {
                 let introduction = self.sides[of].introductions[&word];
-                let claim = self.redeem(of, introduction, until_ns - CLAIM_NS)?;
+                let claim = self.redeem(of, introduction, waiting.until_ns - CLAIM_NS)?;
                 self.sides[of].claims.settle(word, claim);
                 Some(claim)
             }
@@ -87,7 +87,7 @@ impl World {
                 _ => Named::Unknown,
             },
             Some(Claim::Revoked | Claim::Dead) => Named::Dead,
-            Some(Claim::Waiting { .. }) => Named::NotYet,
+            Some(Claim::Waiting(_)) => Named::NotYet,
             None if word >> 31 == 0 => Named::NotYet,
             None => Named::Unknown,
         })
@@ -100,12 +100,13 @@ impl World {
         let is_late = self.now_ns.saturating_sub(seen_ns) >= CLAIM_NS;
         match redeemed {
             Redeemed::NotYet if !is_late => {
-                let reply = (0, 0);
-                return Ok(Claim::Waiting {
+                let until_ns = seen_ns + CLAIM_NS;
+                return Ok(Claim::Waiting(Waiting {
                     number,
-                    until_ns: seen_ns + CLAIM_NS,
-                    reply,
-                });
+                    until_ns,
+                    overdue_ns: until_ns,
+                    reply: (0, 0),
+                }));
             }
             Redeemed::To((target, which)) => {
                 if which != at || target != introduction.target || introduction.is_redeemed {
@@ -345,7 +346,7 @@ impl World {
             1 => word,
             _ => match self.sides[of].claims.release(word) {
                 Some(Claim::Granted(handle)) => handle,
-                Some(Claim::Waiting { number, .. }) => {
+                Some(Claim::Waiting(Waiting { number, .. })) => {
                     let at = self.sides[of].introductions[&word];
                     self.introductions[at].is_excused = true;
                     if self.without != Without::ReleasedFirst {

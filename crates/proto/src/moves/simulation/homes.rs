@@ -1,6 +1,7 @@
 //! Where the port is, and where it has been.
 
 use super::*;
+use crate::introductions::Waiting;
 
 /// The port at one home.
 pub(super) struct Instance {
@@ -223,8 +224,8 @@ impl World {
             return Named::To(target);
         }
         let claim = match self.side(of, home).claims.get(word) {
-            Some(Claim::Waiting { number, .. }) => {
-                let claim = self.redeem((of, home), number);
+            Some(Claim::Waiting(waiting)) => {
+                let claim = self.redeem((of, home), waiting.number);
                 self.side(of, home).claims.settle(word, claim);
                 Some(claim)
             }
@@ -236,7 +237,7 @@ impl World {
                 _ => Named::Unknown,
             },
             Some(Claim::Dead | Claim::Revoked) => Named::Dead,
-            Some(Claim::Waiting { .. }) => Named::NotYet,
+            Some(Claim::Waiting(_)) => Named::NotYet,
             None if word >> 31 == 0 => Named::NotYet,
             None => Named::Unknown,
         }
@@ -262,12 +263,10 @@ impl World {
                 if (self.is_dead[by] || is_heard) && !is_left {
                     return Claim::Dead;
                 }
-                let (until_ns, reply) = (0, (0, 0));
-                Claim::Waiting {
+                Claim::Waiting(Waiting {
                     number,
-                    until_ns,
-                    reply,
-                }
+                    ..Waiting::default()
+                })
             }
         }
     }
@@ -473,7 +472,7 @@ impl World {
             1 => word,
             _ => match side.claims.release(word) {
                 Some(Claim::Granted(handle)) => handle,
-                Some(Claim::Waiting { number, .. }) => {
+                Some(Claim::Waiting(Waiting { number, .. })) => {
                     let given_up = self.provisions[home].forgo(number, incarnation(of), 0);
                     if let Some(target) = given_up {
                         self.ended(target);
