@@ -7,6 +7,8 @@
 //! * `nested-2`, `nested-3` (Figure 5): a call through two and three servers, an empty reply back
 //!   through all of them; each process on a CPU of its own, as far as there are any. `tail-2`,
 //!   `tail-3`: each server forwards the call, and the last one replies straight to the client.
+//! * `packet-bytes-3`, `packet-memory-3` (section 4.2): a packet through two servers that forward it to a third one, as
+//!   bytes that are copied at each, or as memory that the client keeps. Nobody looks at it.
 //! * `table1`: echoes through handfast and through the kernel.
 
 use crate::plan::{Plan, Task, Timing};
@@ -18,6 +20,7 @@ use std::io;
 
 const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];
 const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
+const PACKETS: [u32; 4] = [4096, 65_536, 1 << 20, 8 << 20];
 /// Payloads of its Table 1, in bytes.
 pub const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
 
@@ -30,6 +33,7 @@ const ECHO: [&str; 4] = [
     "handfast-default",
 ];
 const CHAINS: [&str; 4] = ["nested-spin", "tail-spin", "nested-default", "tail-default"];
+const PACKET_CHAINS: [&str; 2] = ["tail-default", "memory-default"];
 const TRANSPORTS: [&str; 6] = [
     "handfast-default",
     "pipe",
@@ -64,6 +68,8 @@ pub enum Part {
     Echo,
     /// Calls through several processes.
     Chain,
+    /// Packets that go on through several processes.
+    Packets,
     /// Its Table 1: the kernel's ways.
     Table1,
     /// Its Figure 6: messages one way. handfast's are acknowledged by an empty reply each, the kernel's by nothing.
@@ -72,7 +78,14 @@ pub enum Part {
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
-    measure_parts(run, &[Part::OneWay, Part::Echo, Part::Chain, Part::Table1])
+    let parts = [
+        Part::OneWay,
+        Part::Echo,
+        Part::Chain,
+        Part::Packets,
+        Part::Table1,
+    ];
+    measure_parts(run, &parts)
 }
 
 /// Runs these parts of it.
@@ -107,7 +120,7 @@ pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
         }
     }
     run.notes.push(
-        "ratio: one-way: p50 / p50 of `limit`; echo: of `limit` in place; nested, tail: of nested; table1: ops/s / the best \
+        "ratio: one-way: p50 / p50 of `limit`; echo: of `limit` in place; nested, tail: of nested; packet: of bytes; table1: ops/s / the best \
          ops/s of the kernel's. to copy: p50 / p50 of `copy`."
             .to_owned(),
     );
@@ -146,6 +159,9 @@ fn groups(run: &mut Run) -> Vec<Group> {
             add(run, Part::Chain, Task::OneWay, payload, servers);
         }
     }
+    for payload in run.payloads(&PACKETS) {
+        add(run, Part::Packets, Task::OneWay, payload, 3);
+    }
     for payload in run.payloads(&TABLE1) {
         add(run, Part::Table1, Task::Echo, payload, 1);
         add(run, Part::Throughput, Task::OneWay, payload, 1);
@@ -159,6 +175,7 @@ fn systems_of(run: &Run, part: Part, plan: &Plan) -> Vec<Box<dyn Runnable>> {
         Part::OneWay => &ONE_WAY[..],
         Part::Echo => &ECHO,
         Part::Chain => &CHAINS,
+        Part::Packets => &PACKET_CHAINS,
         Part::Table1 => &TRANSPORTS,
         Part::Throughput => &STREAMS,
     };
@@ -185,6 +202,8 @@ fn case(group: &Group, key: &str) -> String {
         Part::Table1 => "table1".to_owned(),
         Part::Throughput => "throughput".to_owned(),
         Part::Chain => format!("{}-{}", way(key), group.plan.servers),
+        Part::Packets if key == "tail-default" => format!("packet-bytes-{}", group.plan.servers),
+        Part::Packets => format!("packet-memory-{}", group.plan.servers),
     }
 }
 
@@ -216,6 +235,7 @@ fn compared<'a>(
         let ratio_to_limit = match part {
             Part::OneWay | Part::Echo => ratio(reading.p50_ns, limit),
             Part::Chain => ratio(reading.p50_ns, nested()),
+            Part::Packets => ratio(reading.p50_ns, p50_of(&|key, _| key == "tail-default")),
             Part::Table1 | Part::Throughput => ratio(reading.ops_per_s, kernel),
         };
         let reading = Reading {
@@ -272,6 +292,9 @@ mod tests {
         ];
         let expected = [1.0, 0.5, 1.0, 0.25].map(|ratio| (Some(ratio), None));
         assert_eq!(ratios(Part::Chain, &chain), expected);
+        let packets = [("tail-default", 800.0), ("memory-default", 200.0)];
+        let expected = [1.0, 0.25].map(|ratio| (Some(ratio), None));
+        assert_eq!(ratios(Part::Packets, &packets), expected);
         let table1 = [("handfast-default", 100.0), ("pipe", 800.0), ("tcp", 400.0)];
         let expected = [4.0, 0.5, 1.0].map(|ratio| (Some(ratio), None));
         assert_eq!(ratios(Part::Table1, &table1), expected);

@@ -1,18 +1,20 @@
 //! Servers in a chain: each passes the request on to the next, the last one answers it.
 
-use super::handfast::{self, Handfast, HandfastCaller};
+use super::handfast::{self, Handfast};
 use super::{Caller, Named, System, Waits};
 use crate::plan::Plan;
 use crate::systems::child::Seat;
-use ::handfast::{Counters, SendRight};
+use ::handfast::{Counters, Memory, Right, SendRight};
 use handfast_sys::cpu;
 use std::io;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
 pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
 pub(crate) const TAIL_SPIN: Chain = Chain(handfast::SPIN, Way::Tail, "tail-spin");
 pub(crate) const TAIL_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Tail, "tail-default");
+pub(crate) const MEMORY_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Memory, "memory-default");
 
 /// How a server passes a request on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -21,6 +23,8 @@ enum Way {
     Nested,
     /// Forwards to the next, which replies in its place.
     Tail,
+    /// The same, of memory that the client keeps, in the place of bytes.
+    Memory,
 }
 
 /// A strategy, a way, and the key of both.
@@ -54,7 +58,10 @@ impl System for Chain {
     fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let next = seat.index + 1;
         if next == seat.plan.servers {
-            return self.0.serve(seat, handler);
+            return match self.1 {
+                Way::Memory => self.take_memory(seat, handler),
+                Way::Nested | Way::Tail => self.0.serve(seat, handler),
+            };
         }
         let next = self.0.port_of(seat, next)?;
         let port = self.0.bind(seat)?;
@@ -76,16 +83,27 @@ impl System for Chain {
                     passed.map_err(|failed| io::Error::other(failed.error))?;
                     request = port.receive().map_err(io::Error::other)?;
                 }
+                Way::Memory => {
+                    let rights = request.take_rights();
+                    request = port
+                        .forward_and_receive(request, &next, &[], rights)
+                        .map_err(io::Error::other)?;
+                }
             }
         }
     }
 
     fn connect(&self, seat: &Seat) -> io::Result<ChainCaller> {
+        let content = vec![1; seat.plan.payload_bytes];
         let mut caller = ChainCaller {
             links: Vec::new(),
-            first: self.0.connect(seat)?,
+            first: self.0.port(seat)?,
+            content: match self.1 {
+                Way::Memory => Some(Memory::from_bytes(&content).map_err(io::Error::other)?),
+                Way::Nested | Way::Tail => None,
+            },
         };
-        if self.1 == Way::Tail {
+        if self.1 != Way::Nested {
             let rights = (0..seat.plan.servers).map(|number| self.0.port_of(seat, number));
             caller.links = rights.collect::<io::Result<_>>()?;
             caller.find_paths(&seat.plan)?;
@@ -94,12 +112,38 @@ impl System for Chain {
     }
 }
 
+impl Chain {
+    /// The last server, where content comes as memory. The handler, which does not look at it, gets as many other bytes.
+    fn take_memory(
+        &self,
+        seat: &Seat,
+        mut handler: impl FnMut(&mut [u8]) -> usize,
+    ) -> io::Result<()> {
+        let port = self.0.bind(seat)?;
+        seat.ready();
+        let mut bytes = Vec::new();
+        let mut request = port.receive().map_err(io::Error::other)?;
+        loop {
+            match request.take_rights().pop() {
+                Some(Right::Memory(content)) => bytes.resize(content.len(), 0),
+                other => return Err(io::Error::other(format!("{other:?}"))),
+            }
+            let len = handler(&mut bytes);
+            request = port
+                .reply_and_receive(request, &bytes[..len])
+                .map_err(io::Error::other)?;
+        }
+    }
+}
+
 /// The client's end.
 pub(crate) struct ChainCaller {
-    first: HandfastCaller,
+    first: SendRight,
     /// To all servers: without a link with whom a call was forwarded to, the reply to it comes back
     /// the way it went.
     links: Vec<SendRight>,
+    /// Goes with each call, in the place of its bytes.
+    content: Option<Memory>,
 }
 
 impl ChainCaller {
@@ -141,6 +185,17 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Caller for ChainCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
-        self.first.call(request, reply)
+        let Some(content) = &self.content else {
+            return handfast::call(&self.first, request, reply);
+        };
+        let file = content.as_fd().try_clone_to_owned()?;
+        let content = Memory::from_descriptor(file).map_err(io::Error::other)?;
+        let sending = self.first.with([content.into()]);
+        let answer = sending.call(&[]).map_err(io::Error::other)?;
+        if answer.len() != reply.len() {
+            return Err(io::Error::other("the reply has another length"));
+        }
+        reply.copy_from_slice(&answer);
+        Ok(())
     }
 }

@@ -119,10 +119,16 @@ pub(crate) struct HandfastCaller(SendRight);
 impl Caller for HandfastCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
-        let len = self.0.call_into(request, reply).map_err(io::Error::other)?;
-        if len != reply.len() {
-            return Err(io::Error::other("the reply has another length"));
-        }
-        Ok(())
+        call(&self.0, request, reply)
     }
+}
+
+/// A call whose reply has the length of `reply`.
+#[inline]
+pub(super) fn call(right: &SendRight, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+    let len = right.call_into(request, reply).map_err(io::Error::other)?;
+    if len != reply.len() {
+        return Err(io::Error::other("the reply has another length"));
+    }
+    Ok(())
 }

@@ -89,6 +89,7 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(chain::NESTED_DEFAULT)),
         Box::new(Answering(chain::TAIL_SPIN)),
         Box::new(Answering(chain::TAIL_DEFAULT)),
+        Box::new(Answering(chain::MEMORY_DEFAULT)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
         Box::new(Answering(loans::SPIN)),
