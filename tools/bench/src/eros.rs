@@ -85,11 +85,11 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         Part::Packets,
         Part::Table1,
     ];
-    measure_parts(run, &parts)
+    Ok(measure_parts(run, &parts)?.rows())
 }
 
 /// Runs these parts of it.
-pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
+pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Board> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
     let mut groups = groups(run);
     groups.retain(|group| parts.contains(&group.part));
@@ -124,7 +124,7 @@ pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Vec<Row>> {
          ops/s of the kernel's. to copy: p50 / p50 of `copy`."
             .to_owned(),
     );
-    Ok(board.rows())
+    Ok(board)
 }
 
 fn groups(run: &mut Run) -> Vec<Group> {

@@ -58,7 +58,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     cases.push((Case::Cold, 1));
     let payloads = run.payloads(&PAYLOADS);
     cases.extend(payloads.iter().map(|len| (Case::Bytes(*len as usize), 1)));
-    measure_parts(run, &SYSTEMS, &cases)
+    Ok(measure_parts(run, &SYSTEMS, &cases)?.rows())
 }
 
 /// Null calls, on one to all CPUs or as many threads as `--clients` says.
@@ -78,7 +78,7 @@ pub fn measure_parts(
     run: &mut Run,
     systems: &[&'static str],
     cases: &[(Case, usize)],
-) -> io::Result<Vec<Row>> {
+) -> io::Result<Board> {
     clock::calibrate();
     let cpus = cpu::allowed();
     let domain = match load() {
@@ -168,7 +168,7 @@ pub fn measure_parts(
          p50 of the system without."
             .to_owned(),
     );
-    Ok(board.rows())
+    Ok(board)
 }
 
 /// The target of the call.

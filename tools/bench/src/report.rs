@@ -61,6 +61,21 @@ impl Board {
         }
     }
 
+    /// How many rounds there are readings of.
+    pub fn rounds(&self) -> usize {
+        let counts = self.0.iter().map(|(_, readings)| readings.len());
+        counts.max().unwrap_or_default()
+    }
+
+    /// The readings of one round. Where a turn of an earlier round has failed, that of a later one is in its place.
+    #[must_use]
+    pub fn only(&self, round: usize) -> Self {
+        let rows = self.0.iter();
+        let rows =
+            rows.filter_map(|(key, readings)| Some((key.clone(), vec![*readings.get(round)?])));
+        Self(rows.collect())
+    }
+
     /// One row per key: medians over its readings; of the longest waits, the longest.
     pub fn rows(&self) -> Vec<Row> {
         self.0

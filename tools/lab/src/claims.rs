@@ -1,4 +1,4 @@
-//! From figures to a verdict: a claim, part by part.
+//! From figures to a verdict: a claim, part by part, and in each round by itself.
 
 use crate::result::Verdict;
 
@@ -8,6 +8,37 @@ pub(crate) struct Part {
     pub(crate) holds: Option<bool>,
     /// The finding, with its numbers.
     pub(crate) found: String,
+    /// In how many rounds, each by itself, it comes to the same, and how many there are in which it was measured.
+    rounds: Option<(usize, usize)>,
+}
+
+/// Readings of several rounds.
+pub(crate) trait Rounds: Sized {
+    /// How many.
+    fn count(&self) -> usize;
+
+    /// As if there had been this round alone.
+    fn only(&self, round: usize) -> Self;
+}
+
+impl<T: Rounds> Rounds for Vec<T> {
+    fn count(&self) -> usize {
+        self.iter().map(T::count).max().unwrap_or_default()
+    }
+
+    fn only(&self, round: usize) -> Self {
+        self.iter().map(|one| one.only(round)).collect()
+    }
+}
+
+impl<A: Rounds, B: Rounds> Rounds for (A, B) {
+    fn count(&self) -> usize {
+        self.0.count().max(self.1.count())
+    }
+
+    fn only(&self, round: usize) -> Self {
+        (self.0.only(round), self.1.only(round))
+    }
 }
 
 impl Part {
@@ -15,7 +46,14 @@ impl Part {
         Self {
             holds: Some(holds),
             found,
+            rounds: None,
         }
+    }
+
+    /// Whether it is so in three of four rounds and more. One round says nothing of others.
+    fn is_decided(&self) -> bool {
+        self.rounds
+            .is_none_or(|(same, all)| all > 1 && 4 * same >= 3 * all)
     }
 
     /// Why it may be otherwise here, said where it is: a guess.
@@ -68,6 +106,7 @@ impl Part {
         Self {
             holds: None,
             found: format!("{what}: not measured"),
+            rounds: None,
         }
     }
 }
@@ -81,50 +120,131 @@ pub(crate) fn short(number: f64) -> String {
     }
 }
 
-/// All parts hold, some do, or none does; and what was found, part by part.
-pub(crate) fn judge(parts: &[Part]) -> (Verdict, String) {
-    let count = |holds| parts.iter().filter(|part| part.holds == holds).count();
-    let verdict = match (count(Some(true)), count(Some(false)), count(None)) {
-        (0, 0, _) => Verdict::Absent,
-        (_, 0, 0) => Verdict::Holds,
+/// Judges what was found in all rounds, each part by how many rounds agree with it.
+pub(crate) fn judge<R: Rounds>(found: &R, claims: impl Fn(&R) -> Vec<Part>) -> (Verdict, String) {
+    let mut parts = claims(found);
+    let rounds = (0..found.count()).map(|round| claims(&found.only(round)));
+    let rounds: Vec<_> = rounds.collect();
+    for (place, part) in parts.iter_mut().enumerate() {
+        let alone = rounds.iter().filter_map(|parts| parts.get(place)?.holds);
+        let alone: Vec<_> = alone.collect();
+        let same = alone.iter().filter(|holds| Some(**holds) == part.holds);
+        part.rounds = Some((same.count(), alone.len()));
+    }
+    weigh(&parts)
+}
+
+/// All parts hold, some do, or none does, or too few rounds agree; and what was found, part by part.
+pub(crate) fn weigh(parts: &[Part]) -> (Verdict, String) {
+    let is = |part: &Part, holds| part.holds == Some(holds) && part.is_decided();
+    let held = parts.iter().filter(|part| is(part, true)).count();
+    let failed = parts.iter().filter(|part| is(part, false)).count();
+    let missing = parts.iter().filter(|part| part.holds.is_none()).count();
+    let open = parts.len() - held - failed - missing;
+    let verdict = match (held, failed, open) {
+        (0, 0, 0) => Verdict::Absent,
+        (1.., 1.., _) => Verdict::Partly,
+        (.., 1..) => Verdict::Undecided,
         (0, ..) => Verdict::Fails,
-        _ => Verdict::Partly,
+        _ if missing > 0 => Verdict::Partly,
+        _ => Verdict::Holds,
     };
-    let say = |part: &Part| match part.holds {
-        Some(true) => format!("as claimed: {}", part.found),
-        Some(false) => format!("not so: {}", part.found),
-        None => part.found.clone(),
+    let say = |part: &Part| {
+        let word = match part.holds {
+            _ if is(part, true) => "as claimed: ",
+            _ if is(part, false) => "not so: ",
+            Some(_) => "undecided: ",
+            None => "",
+        };
+        let rounds = part.rounds.filter(|_| part.holds.is_some());
+        let rounds = rounds.map_or_else(String::new, |(same, all)| {
+            format!(" (so in {same} of {all} rounds)")
+        });
+        format!("{word}{}{rounds}", part.found)
     };
-    let reasons: Vec<String> = parts.iter().map(say).collect();
+    let count = format!("{held} of {} as claimed", parts.len());
+    let reasons = parts.iter().map(say);
+    let reasons: Vec<String> = std::iter::once(count).chain(reasons).collect();
     (verdict, reasons.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::series::Series;
+
+    fn part(holds: Option<bool>, rounds: Option<(usize, usize)>) -> Part {
+        Part {
+            holds,
+            found: "this".to_owned(),
+            rounds,
+        }
+    }
 
     #[test]
     fn a_claim_holds_with_all_of_its_parts() {
-        let part = |holds| Part {
-            holds,
-            found: "this".to_owned(),
-        };
         let verdict = |parts: &[Option<bool>]| {
-            judge(&parts.iter().map(|holds| part(*holds)).collect::<Vec<_>>()).0
+            weigh(
+                &parts
+                    .iter()
+                    .map(|holds| part(*holds, None))
+                    .collect::<Vec<_>>(),
+            )
+            .0
         };
         assert_eq!(verdict(&[Some(true), Some(true)]), Verdict::Holds);
         assert_eq!(verdict(&[Some(true), Some(false)]), Verdict::Partly);
         assert_eq!(verdict(&[Some(true), None]), Verdict::Partly);
         assert_eq!(verdict(&[Some(false), None]), Verdict::Fails);
         assert_eq!(verdict(&[None]), Verdict::Absent);
-        let (_, reasons) = judge(&[part(Some(false))]);
-        assert_eq!(reasons, "not so: this");
-        let cause = |holds| judge(&[part(holds).unless("since")]).1;
+        let (_, reasons) = weigh(&[part(Some(false), None)]);
+        assert_eq!(reasons, "0 of 1 as claimed; not so: this");
+        let cause = |holds| weigh(&[part(holds, None).unless("since")]).1;
         assert_eq!(
             cause(Some(false)),
-            "not so: this (a likely cause, not tested: since)"
+            "0 of 1 as claimed; not so: this (a likely cause, not tested: since)"
         );
-        assert_eq!(cause(Some(true)), "as claimed: this");
+        assert_eq!(cause(Some(true)), "1 of 1 as claimed; as claimed: this");
+    }
+
+    #[test]
+    fn what_most_rounds_do_not_agree_on_is_undecided() {
+        let verdict = |parts: &[(bool, usize, usize)]| {
+            let parts = parts.iter();
+            let parts = parts.map(|(holds, same, all)| part(Some(*holds), Some((*same, *all))));
+            weigh(&parts.collect::<Vec<_>>()).0
+        };
+        assert_eq!(verdict(&[(true, 5, 5), (true, 4, 5)]), Verdict::Holds);
+        assert_eq!(verdict(&[(true, 5, 5), (true, 3, 5)]), Verdict::Undecided);
+        assert_eq!(verdict(&[(false, 5, 5), (true, 3, 5)]), Verdict::Undecided);
+        assert_eq!(verdict(&[(false, 4, 4), (true, 3, 4)]), Verdict::Partly);
+        assert_eq!(verdict(&[(true, 1, 1)]), Verdict::Undecided);
+        let (_, reasons) = weigh(&[part(Some(true), Some((1, 2)))]);
+        assert_eq!(
+            reasons,
+            "0 of 1 as claimed; undecided: this (so in 1 of 2 rounds)"
+        );
+    }
+
+    #[test]
+    fn each_round_is_judged_by_itself() {
+        let mut series = Series::default();
+        for value in [1.0, 9.0, 2.0, 3.0, 1.0] {
+            series.add("x", 0.0, value);
+        }
+        let below = |limit: f64| {
+            let claims = |series: &Series| vec![Part::at_most("x", series.at("x", 0.0), limit)];
+            judge(&series, claims)
+        };
+        let (verdict, reasons) = below(5.0);
+        assert_eq!(verdict, Verdict::Holds);
+        assert!(reasons.ends_with("x 2.00 (to hold: 5 or less) (so in 4 of 5 rounds)"));
+        assert_eq!(below(2.5).0, Verdict::Undecided);
+        assert_eq!(below(0.5).0, Verdict::Fails);
+        assert_eq!(
+            judge(&Series::default(), |_| vec![Part::missing("x")]).0,
+            Verdict::Absent
+        );
     }
 
     #[test]
@@ -138,12 +258,12 @@ mod tests {
             [Some(true), Some(false), None]
         );
         assert_eq!(Part::within("x", Some(1.51), (1.3, 1.5)).holds, Some(false));
-        let (verdict, reasons) = judge(&parts);
+        let (verdict, reasons) = weigh(&parts);
         assert_eq!(verdict, Verdict::Partly);
         assert_eq!(
             reasons,
-            "as claimed: BSS / SysV 1.50 (to hold: 1.5 or more); not so: BSLS at most clients / its peak 0.88 (to hold: 0.5 \
-             or less); fixed / default: not measured"
+            "1 of 3 as claimed; as claimed: BSS / SysV 1.50 (to hold: 1.5 or more); not so: BSLS at most clients / its peak 0.88 (to \
+             hold: 0.5 or less); fixed / default: not measured"
         );
     }
 }

@@ -197,6 +197,7 @@ const fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::Partly => "partly",
         Verdict::Fails => "fails",
+        Verdict::Undecided => "undecided",
         Verdict::Absent => "absent",
     }
 }

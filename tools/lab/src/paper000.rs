@@ -74,7 +74,7 @@ impl Experiment for Throughput {
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let panels = (self.panels)();
         let sheets = sweep::measure(run, &panels);
-        let (verdict, reasons) = judge(&(self.judge)(&sheets));
+        let (verdict, reasons) = judge(&sheets, |sheets| (self.judge)(sheets));
         let mut measured = Vec::new();
         for panel in &panels {
             let names: Vec<_> = panel.lines.iter().map(|line| line.name).collect();

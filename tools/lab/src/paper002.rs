@@ -76,13 +76,10 @@ impl Experiment for Figure2 {
             .get_or_insert(if run.args.quick { 0.02 } else { 0.05 });
         let systems = PIECES.map(|(_, system)| system);
         let cases = [(ppc::Case::Null, 1), (ppc::Case::Cold, 1)];
-        let found = ppc::measure_parts(run, &systems, &cases)?;
-        let p50_ns = |case: &str, system: &str| {
-            let mut rows = found.iter();
-            rows.find(|row| row.case == case && row.system == system)?
-                .p50_ns
-        };
-        let (verdict, reasons) = judge(&claims(&p50_ns));
+        let board = ppc::measure_parts(run, &systems, &cases)?;
+        let (verdict, reasons) = judge(&board, |board| claims(&p50_of(&board.rows())));
+        let found = board.rows();
+        let p50_ns = p50_of(&found);
         Ok(Findings {
             measured: "Hand-written calls piece by piece, then handfast's calls into a domain of the same process, caches warm and \
                        cold, stack held and not."
@@ -103,6 +100,15 @@ impl Experiment for Figure2 {
                     .to_owned(),
             ],
         })
+    }
+}
+
+/// The median time of a system in a case.
+fn p50_of(found: &[Row]) -> impl Fn(&str, &str) -> Option<f64> {
+    |case, system| {
+        let mut rows = found.iter();
+        rows.find(|row| row.case == case && row.system == system)?
+            .p50_ns
     }
 }
 
@@ -207,25 +213,15 @@ impl Experiment for Scaling {
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let cases = ppc::null_cases(run);
-        let found = ppc::measure_parts(run, &SCALED, &cases)?;
-        let threads = |row: &Row| row.clients.map(|count| count as f64);
-        let mut curves = rows::by_system(&found, "null", threads, |row| row.ops_per_s);
+        let board = ppc::measure_parts(run, &SCALED, &cases)?;
+        let (verdict, reasons) = judge(&board, |board| {
+            let curves = by_threads(&board.rows());
+            vec![scales(&curves, DOMAIN), scales(&curves, HELD)]
+        });
+        let mut curves = by_threads(&board.rows());
         if let Some(ideal) = ideal(&curves) {
             curves.push(ideal);
         }
-        let part = |name| match speed_up(&curves, name) {
-            Some((times, count)) => Part::new(
-                // More than that is no scaling, but a measurement that went wrong.
-                (0.9 * count..=1.2 * count).contains(&times),
-                format!(
-                    "{name} does {times:.2} times as much on {count:.0} CPUs (to hold: {:.1} to {:.1})",
-                    0.9 * count,
-                    1.2 * count
-                ),
-            ),
-            None => Part::missing(name),
-        };
-        let (verdict, reasons) = judge(&[part(DOMAIN), part(HELD)]);
         Ok(Findings {
             measured: "handfast's calls into a domain, with a stack of this CPU's pool and with a held one; the hand-written limit, \
                        a plain call and a system call beside them."
@@ -242,6 +238,27 @@ impl Experiment for Scaling {
             tables: Vec::new(),
             notes: Vec::new(),
         })
+    }
+}
+
+fn by_threads(found: &[Row]) -> Vec<Curve> {
+    let threads = |row: &Row| row.clients.map(|count| count as f64);
+    rows::by_system(found, "null", threads, |row| row.ops_per_s)
+}
+
+/// Whether a system does as many times as much on all CPUs as there are CPUs.
+fn scales(curves: &[Curve], name: &str) -> Part {
+    match speed_up(curves, name) {
+        Some((times, count)) => Part::new(
+            // More than that is no scaling, but a measurement that went wrong.
+            (0.9 * count..=1.2 * count).contains(&times),
+            format!(
+                "{name} does {times:.2} times as much on {count:.0} CPUs (to hold: {:.1} to {:.1})",
+                0.9 * count,
+                1.2 * count
+            ),
+        ),
+        None => Part::missing(name),
     }
 }
 
@@ -263,6 +280,7 @@ fn speed_up(curves: &[Curve], name: &str) -> Option<(f64, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     /// Times of all pieces, warm; cold ones take so many times as long.
@@ -271,7 +289,7 @@ mod tests {
             let place = PIECES.iter().position(|(_, name)| *name == system)?;
             Some(times[place] * if case == COLD { cold } else { 1.0 })
         };
-        judge(&claims(&p50_ns)).0
+        weigh(&claims(&p50_ns)).0
     }
 
     #[test]

@@ -3,8 +3,9 @@
 mod calls;
 mod moves;
 
+use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
-use crate::result::{About, Axis, Figure, Kind, Verdict};
+use crate::result::{About, Axis, Figure, Kind};
 use crate::rows;
 use handfast_bench::report::Row;
 use handfast_bench::run::Run;
@@ -53,7 +54,8 @@ impl Experiment for Table1 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let rows = eros::measure_parts(run, &[eros::Part::Table1])?;
+        let board = eros::measure_parts(run, &[eros::Part::Table1])?;
+        let rows = board.rows();
         let size = |row: &Row| row.payload_bytes.map(|len| len as f64);
         let figure = Figure {
             title: "Echoes per second by message size".to_owned(),
@@ -62,33 +64,33 @@ impl Experiment for Table1 {
             y: Axis::log("echoes", "1/s"),
             curves: rows::by_system(&rows, "table1", size, |row| row.ops_per_s),
         };
-        let ahead = |len| {
-            let per_s = |system| rows::value(&rows, ("table1", system), len, |row| row.ops_per_s);
-            let best = KERNEL.into_iter().filter_map(per_s).reduce(f64::max)?;
-            Some(per_s("handfast-default")? / best)
-        };
-        let ratios: Vec<(usize, f64)> = eros::TABLE1
-            .iter()
-            .filter_map(|len| Some((*len as usize, ahead(*len as usize)?)))
-            .collect();
-        let is_ahead = !ratios.is_empty() && ratios.iter().all(|(_, ratio)| *ratio > 1.0);
-        let at = |len| ahead(len).unwrap_or(0.0);
-        let verdict = match (is_ahead, at(16) >= 4.0 && at(32_768) >= 2.0) {
-            (true, true) => Verdict::Holds,
-            (true, false) => Verdict::Partly,
-            _ => Verdict::Fails,
-        };
-        let list: Vec<_> = ratios
-            .iter()
-            .map(|(len, ratio)| format!("{ratio:.1} at {len} B"))
-            .collect();
+        let (verdict, reasons) = judge(&board, |board| claims(&board.rows()));
         Ok(Findings {
             measured: "handfast (default strategy), pipe, UDP, TCP with and without TCP_NODELAY, unix stream sockets.".to_owned(),
             verdict,
-            reasons: format!("times the best of the kernel's: {}", list.join(", ")),
+            reasons,
             figures: vec![figure],
             tables: Vec::new(),
             notes: Vec::new(),
         })
     }
+}
+
+/// How handfast does at each size, over the best of the kernel's.
+fn claims(rows: &[Row]) -> Vec<Part> {
+    let part = |len: &u32| {
+        let len = *len as usize;
+        let per_s = |system| rows::value(rows, ("table1", system), len, |row| row.ops_per_s);
+        let best = KERNEL.into_iter().filter_map(per_s).reduce(f64::max);
+        let ratio = per_s("handfast-default").zip(best);
+        let ratio = ratio.map(|(own, best)| own / best);
+        let least = match len {
+            16 => 4.0,
+            32_768 => 2.0,
+            _ => 1.0,
+        };
+        let what = format!("times the best of the kernel's at {len} B");
+        Part::at_least(&what, ratio, least)
+    };
+    eros::TABLE1.iter().map(part).collect()
 }

@@ -54,6 +54,8 @@ pub(crate) enum Verdict {
     /// Some of it, or with other factors; the reasons say which.
     Partly,
     Fails,
+    /// Too few rounds agree.
+    Undecided,
     /// It could not be measured here.
     Absent,
 }

@@ -1,7 +1,18 @@
 //! From rows of a benchmark to curves.
 
+use crate::claims::Rounds;
 use crate::result::Curve;
-use handfast_bench::report::Row;
+use handfast_bench::report::{Board, Row};
+
+impl Rounds for Board {
+    fn count(&self) -> usize {
+        self.rounds()
+    }
+
+    fn only(&self, round: usize) -> Self {
+        Self::only(self, round)
+    }
+}
 
 /// One curve for each system of a case, in the order of first appearance.
 pub(crate) fn by_system(

@@ -1,5 +1,6 @@
 //! Readings of several rounds, to curves of medians.
 
+use crate::claims::Rounds;
 use crate::result::{Curve, Point};
 use handfast_bench::stats::median;
 
@@ -73,6 +74,26 @@ impl Series {
 
 const ABSENT: &str =
     "no turn of it came to an end here; what was said on standard error has the reason";
+
+impl Rounds for Series {
+    fn count(&self) -> usize {
+        let places = self.0.iter().flat_map(|(_, places)| places);
+        let counts = places.map(|place| place.values.len());
+        counts.max().unwrap_or_default()
+    }
+
+    /// Where a turn of an earlier round has failed, that of a later one is in its place.
+    fn only(&self, round: usize) -> Self {
+        let place = |place: &Place| Place {
+            x: place.x,
+            values: place.values.get(round).copied().into_iter().collect(),
+        };
+        let curves = self.0.iter();
+        let curves =
+            curves.map(|(name, places)| (name.clone(), places.iter().map(place).collect()));
+        Self(curves.collect())
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -86,6 +86,7 @@ fn judged(part: &str) -> (Option<Verdict>, &str) {
     let words = [
         ("as claimed: ", Verdict::Holds),
         ("not so: ", Verdict::Fails),
+        ("undecided: ", Verdict::Undecided),
     ];
     let found = words
         .iter()
@@ -128,6 +129,7 @@ pub(super) const fn word(verdict: Verdict) -> &'static str {
         Verdict::Holds => "holds",
         Verdict::Partly => "partly",
         Verdict::Fails => "fails",
+        Verdict::Undecided => "undecided",
         Verdict::Absent => "absent",
     }
 }
@@ -138,6 +140,7 @@ pub(super) fn badge(verdict: Verdict) -> Markup {
         Verdict::Holds => "holds",
         Verdict::Partly => "holds in part",
         Verdict::Fails => "fails",
+        Verdict::Undecided => "undecided",
         Verdict::Absent => "not measured",
     };
     html! { span class={ "badge " (word(verdict)) } { (icon(verdict)) (says) } }
@@ -148,6 +151,7 @@ fn icon(verdict: Verdict) -> Markup {
         Verdict::Holds => "M4 8.5L7 11.5L12.5 5",
         Verdict::Partly => "M8 2.5a5.5 5.5 0 0 1 0 11z",
         Verdict::Fails => "M4.5 4.5L11.5 11.5M11.5 4.5L4.5 11.5",
+        Verdict::Undecided => "M4.5 6H11.5M4.5 10H11.5",
         Verdict::Absent => "M4.5 8H11.5",
     };
     html! {

@@ -87,6 +87,7 @@ fn tally(report: &Report) -> Markup {
         Verdict::Holds,
         Verdict::Partly,
         Verdict::Fails,
+        Verdict::Undecided,
         Verdict::Absent,
     ];
     let count = |verdict| {

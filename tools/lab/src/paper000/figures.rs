@@ -357,13 +357,13 @@ const FIGURE_12: Throughput = Throughput {
 mod tests {
     use super::*;
     use crate::claims;
-    use crate::paper000::sweep::Rounds;
+    use crate::paper000::sweep::Counts;
     use crate::result::Verdict;
 
     /// Figure 11 as the paper has it, with a server of ours that keeps its numbers.
     fn multiprocessor(ours_with_64: f64, bsls_with_64: f64) -> Sheet {
-        let bsls: Rounds<'_> = &[(1, &[95.0]), (3, &[190.0]), (64, &[bsls_with_64])];
-        let ours: Rounds<'_> = &[(1, &[100.0]), (3, &[250.0]), (64, &[ours_with_64])];
+        let bsls: Counts<'_> = &[(1, &[95.0]), (3, &[190.0]), (64, &[bsls_with_64])];
+        let ours: Counts<'_> = &[(1, &[100.0]), (3, &[250.0]), (64, &[ours_with_64])];
         Sheet::with(
             Place::AllCpus,
             &[
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn the_collapse_must_be_there_for_bsls_and_absent_for_ours() {
-        let verdict = |sheet: &Sheet| claims::judge(&figure_11(sheet, 4));
+        let verdict = |sheet: &Sheet| claims::weigh(&figure_11(sheet, 4));
         let (holds, reasons) = verdict(&multiprocessor(240.0, 9.5));
         assert_eq!(holds, Verdict::Holds, "{reasons}");
         assert!(reasons.contains("BSLS, MAX_SPIN 20 0.05"), "{reasons}");
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn figure_2_wants_half_the_switches_with_twice_the_clients() {
-        let lines: [(&str, Rounds<'_>); 2] = [
+        let lines: [(&str, Counts<'_>); 2] = [
             (BSS.name, &[(1, &[300.0]), (2, &[310.0])]),
             (SYSV.name, &[(1, &[150.0]), (2, &[150.0])]),
         ];
@@ -402,7 +402,7 @@ mod tests {
         sheet.change(BSS.name, |turn| {
             turn.server_switches = 1.0 / turn.clients as f64;
         });
-        let judged = |sheet| claims::judge(&(FIGURE_2.judge)(&[sheet])).0;
+        let judged = |sheet| claims::weigh(&(FIGURE_2.judge)(&[sheet])).0;
         assert_eq!(judged(sheet), Verdict::Holds);
         let mut sheet = Sheet::with(Place::OneCpu, &lines);
         sheet.change(BSS.name, |turn| turn.server_switches = 1.0);

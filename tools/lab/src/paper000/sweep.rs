@@ -1,5 +1,6 @@
 //! Throughput and its costs by number of clients: several lines, in turns.
 
+use crate::claims::Rounds;
 use crate::result::{Axis, Curve, Figure, Kind, Point};
 use handfast_bench::plan::{Placement, Plan, Timing};
 use handfast_bench::run::Run;
@@ -363,15 +364,39 @@ impl Sheet {
     }
 }
 
+impl Rounds for Sheet {
+    fn count(&self) -> usize {
+        let turns = self.lines.iter().flat_map(|line| &line.turns);
+        let last = turns.map(|turn| turn.round as usize).max();
+        last.map_or(0, |last| last + 1)
+    }
+
+    fn only(&self, round: usize) -> Self {
+        let line = |line: &Measured| {
+            let turns = line.turns.iter().copied();
+            Measured {
+                name: line.name,
+                absent: line.absent.clone(),
+                turns: turns.filter(|turn| turn.round as usize == round).collect(),
+            }
+        };
+        Self {
+            title: self.title,
+            place: self.place,
+            lines: self.lines.iter().map(line).collect(),
+        }
+    }
+}
+
 /// For each number of clients, the messages/ms of each round.
 #[cfg(test)]
-pub(super) type Rounds<'a> = &'a [(usize, &'a [f64])];
+pub(super) type Counts<'a> = &'a [(usize, &'a [f64])];
 
 #[cfg(test)]
 impl Sheet {
     /// A sheet with these throughputs: name, then number of clients and messages in each round.
-    pub(super) fn with(place: Place, lines: &[(&'static str, Rounds<'_>)]) -> Self {
-        let line = |(name, counts): &(&'static str, Rounds<'_>)| {
+    pub(super) fn with(place: Place, lines: &[(&'static str, Counts<'_>)]) -> Self {
+        let line = |(name, counts): &(&'static str, Counts<'_>)| {
             let mut turns = Vec::new();
             for (clients, rounds) in *counts {
                 for (round, per_ms) in (0..).zip(*rounds) {
@@ -428,8 +453,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_with_the_most_clients_refers_to_the_lines_own_best() {
-        let flat: Rounds<'_> = &[(1, &[50.0]), (3, &[100.0]), (64, &[90.0])];
-        let fallen: Rounds<'_> = &[(1, &[100.0]), (3, &[200.0]), (64, &[10.0])];
+        let flat: Counts<'_> = &[(1, &[50.0]), (3, &[100.0]), (64, &[90.0])];
+        let fallen: Counts<'_> = &[(1, &[100.0]), (3, &[200.0]), (64, &[10.0])];
         let sheet = Sheet::with(Place::AllCpus, &[("flat", flat), ("fallen", fallen)]);
         assert_eq!(sheet.kept("flat"), Some(0.9));
         assert_eq!(sheet.kept("fallen"), Some(0.05));

@@ -2,7 +2,7 @@
 
 use super::sweep::Aside;
 use super::{Axis, Figure, about};
-use crate::claims::{self, Part, short};
+use crate::claims::{self, Part, Rounds, short};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Curve, Kind, Point, Table};
 use handfast_bench::Bench;
@@ -57,7 +57,7 @@ impl Experiment for Table1 {
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let rows = measure(run);
-        let (verdict, reasons) = claims::judge(&judge(&rows));
+        let (verdict, reasons) = claims::judge(&rows, |rows| judge(rows));
         Ok(Findings {
             measured: "Two-lock queue in shared memory, System V queue, System V and futex semaphores in one process; yields on one CPU, by default and \
                        at fixed priority (SCHED_FIFO)."
@@ -140,6 +140,25 @@ fn yielded(run: &mut Run, processes: usize, scheduling: Scheduling) -> Option<(f
     let switches = after.1.since(before.1).switches as f64 / yields;
     let each_ns = 1e9 / (sample.per_second() * YIELDS as f64);
     Some((each_ns * processes as f64, switches))
+}
+
+impl Rounds for Row {
+    fn count(&self) -> usize {
+        self.ns[0].len().max(self.ns[1].len())
+    }
+
+    fn only(&self, round: usize) -> Self {
+        let of = |values: &[Vec<f64>; 2]| {
+            let only = |values: &Vec<f64>| values.get(round).copied().into_iter().collect();
+            values.each_ref().map(only)
+        };
+        Self {
+            name: self.name.clone(),
+            ns: of(&self.ns),
+            switches: of(&self.switches),
+            absent: self.absent.clone(),
+        }
+    }
 }
 
 fn judge(rows: &[Row]) -> Vec<Part> {
@@ -266,9 +285,9 @@ mod tests {
     #[test]
     fn the_papers_own_numbers_hold_for_the_sgi_and_partly_for_the_ibm() {
         let [sgi, ibm] = [0, 1].map(|machine| PAPER_US.map(|(_, us)| us[machine]));
-        assert_eq!(claims::judge(&judge(&rows(sgi))).0, Verdict::Holds);
+        assert_eq!(claims::weigh(&judge(&rows(sgi))).0, Verdict::Holds);
         // Two processes take twice as long.
-        assert_eq!(claims::judge(&judge(&rows(ibm))).0, Verdict::Partly);
+        assert_eq!(claims::weigh(&judge(&rows(ibm))).0, Verdict::Partly);
     }
 
     #[test]

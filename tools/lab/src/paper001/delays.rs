@@ -80,7 +80,8 @@ impl Experiment for Figure2 {
         }
         let xs: Vec<f64> = delays_us.iter().map(|us| *us as f64).collect();
         let block_us = median(&blocks_ns).unwrap_or(10_000.0) / 1e3;
-        let (verdict, mut reasons) = judge(&claims(&found.late_us, &xs, block_us));
+        let (verdict, mut reasons) =
+            judge(&found.late_us, |late_us| claims(late_us, &xs, block_us));
         let means: Vec<String> = NAMES
             .iter()
             .filter_map(|name| Some(format!("{name} {:.2}", mean_over(&found.over, name, &xs)?)))
@@ -223,6 +224,7 @@ fn is_near_pure((spin, own, pure): (f64, f64, f64)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     #[test]
@@ -243,10 +245,10 @@ mod tests {
                 late.add(name, x, value);
             }
         }
-        assert_eq!(judge(&claims(&late, &xs, 10.0)).0, Verdict::Holds);
+        assert_eq!(weigh(&claims(&late, &xs, 10.0)).0, Verdict::Holds);
         // The same, where blocks are so dear that hybrids should have spun on.
-        assert_eq!(judge(&claims(&late, &xs, 300.0)).0, Verdict::Partly);
-        let (verdict, reasons) = judge(&claims(&late, &xs, 10.0));
+        assert_eq!(weigh(&claims(&late, &xs, 300.0)).0, Verdict::Partly);
+        let (verdict, reasons) = weigh(&claims(&late, &xs, 10.0));
         assert!(
             reasons.contains("notify takes 1.33 times"),
             "{verdict:?} {reasons}"

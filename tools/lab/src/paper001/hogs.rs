@@ -63,7 +63,7 @@ impl Experiment for Figure4 {
                 run.stop_hogs();
             }
         }
-        let (verdict, mut reasons) = judge(&claims(&blocks));
+        let (verdict, mut reasons) = judge(&blocks, claims);
         let own: Vec<String> = (0..BESIDE.len())
             .filter_map(|beside| {
                 Some(format!(
@@ -165,6 +165,7 @@ fn claims(blocks: &Series) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     fn verdict(spin: [f64; 3], block: [f64; 3], hybrid: [f64; 3]) -> Verdict {
@@ -174,7 +175,7 @@ mod tests {
                 blocks.add(name, x as f64, value);
             }
         }
-        judge(&claims(&blocks)).0
+        weigh(&claims(&blocks)).0
     }
 
     #[test]

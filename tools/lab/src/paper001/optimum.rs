@@ -71,7 +71,7 @@ impl Experiment for Optimum {
         }
         let laws = GRID.map(|law| law.name());
         let laws: Vec<&str> = laws.iter().map(String::as_str).collect();
-        let (verdict, reasons) = judge(&claims(&over, &laws));
+        let (verdict, reasons) = judge(&over, |over| claims(over, &laws));
         Ok(Findings {
             measured: "handfast's seven strategies and its default, for the twelve laws of handfast bench wait.".to_owned(),
             verdict,
@@ -154,6 +154,7 @@ fn table(over: &Series, laws: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     #[test]
@@ -169,12 +170,12 @@ mod tests {
             over.add(name, 0.0, short);
             over.add(name, 1.0, long);
         }
-        assert_eq!(judge(&claims(&over, &laws)).0, Verdict::Holds);
+        assert_eq!(weigh(&claims(&over, &laws)).0, Verdict::Holds);
         assert_eq!(
             table(&over, &laws).rows[0][1..],
             ["7.07", "50.00", "long"].map(str::to_owned)
         );
         over.add("spin-block", 1.0, 2.9);
-        assert_eq!(judge(&claims(&over, &laws)).0, Verdict::Partly);
+        assert_eq!(weigh(&claims(&over, &laws)).0, Verdict::Partly);
     }
 }

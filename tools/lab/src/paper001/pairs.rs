@@ -1,7 +1,7 @@
 //! Its Figure 3: five pairs at once.
 
 use super::{HYBRIDS, NAMES, about, pair, rounds, strategies};
-use crate::claims::{Part, judge};
+use crate::claims::{Part, Rounds, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Figure, Kind};
 use crate::series::Series;
@@ -72,7 +72,7 @@ impl Experiment for Figure3 {
                 }
             }
         }
-        let (verdict, mut reasons) = judge(&claims(&found.wall_us, &found.switches));
+        let (verdict, mut reasons) = judge(&found, |found| claims(&found.wall_us, &found.switches));
         let over: Vec<String> = NAMES
             .iter()
             .enumerate()
@@ -142,6 +142,21 @@ struct Found {
     cpu_us: Series,
     switches: Series,
     over: Series,
+}
+
+impl Rounds for Found {
+    fn count(&self) -> usize {
+        self.wall_us.count()
+    }
+
+    fn only(&self, round: usize) -> Self {
+        Self {
+            wall_us: self.wall_us.only(round),
+            cpu_us: self.cpu_us.only(round),
+            switches: self.switches.only(round),
+            over: self.over.only(round),
+        }
+    }
 }
 
 impl Found {
@@ -247,6 +262,7 @@ fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
     use handfast_bench::session::Sample;
     use handfast_bench::systems::child::histogram;
@@ -262,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_papers_order_of_strategies_is_looked_for() {
-        let verdict = |(wall_us, switches)| judge(&claims(&wall_us, &switches)).0;
+        let verdict = |(wall_us, switches)| weigh(&claims(&wall_us, &switches)).0;
         let paper = [9_000.0, 4_000.0, 2_000.0, 2_700.0, 2_000.0, 800.0, 1_000.0];
         assert_eq!(verdict(found(paper)), Verdict::Holds);
         let mut other = paper;

@@ -54,7 +54,7 @@ impl Experiment for Ttcp {
             }
         }
         let sizes: Vec<f64> = sizes.iter().map(|len| *len as f64).collect();
-        let (verdict, reasons) = judge(&claims(&mb, &sizes));
+        let (verdict, reasons) = judge(&mb, |mb| claims(mb, &sizes));
         let figure = |title: &str, y, series: &Series| Figure {
             title: title.to_owned(),
             kind: Kind::Lines,
@@ -119,6 +119,7 @@ fn claims(mb: &Series, sizes: &[f64]) -> Vec<Part> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     #[test]
@@ -135,8 +136,8 @@ mod tests {
             mb.add(name, 4096.0, large);
         }
         let sizes = [64.0, 4096.0];
-        assert_eq!(judge(&claims(&mb, &sizes)).0, Verdict::Holds);
+        assert_eq!(weigh(&claims(&mb, &sizes)).0, Verdict::Holds);
         mb.add("block", 64.0, 1000.0);
-        assert_eq!(judge(&claims(&mb, &sizes)).0, Verdict::Partly);
+        assert_eq!(weigh(&claims(&mb, &sizes)).0, Verdict::Partly);
     }
 }

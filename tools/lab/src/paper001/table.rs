@@ -82,7 +82,9 @@ impl Experiment for Figure1 {
                 }
             }
         }
-        let (verdict, reasons) = judge(&claims(&calls, &switches));
+        let found = (calls, switches);
+        let (verdict, reasons) = judge(&found, |(calls, switches)| claims(calls, switches));
+        let (calls, switches) = found;
         Ok(Findings {
             measured: "handfast's seven strategies and its default, on both sides alike, without delay and with one of 300 us."
                 .to_owned(),
@@ -195,6 +197,7 @@ fn table(calls: &Series, switches: &Series) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     /// Calls and switches of one wait, without a delay and with one.
@@ -218,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_hybrid_that_always_asks_the_kernel_is_none() {
-        let verdict = |(calls, switches)| judge(&claims(&calls, &switches)).0;
+        let verdict = |(calls, switches)| weigh(&claims(&calls, &switches)).0;
         assert_eq!(verdict(found([0.1, 2.0])), Verdict::Holds);
         assert_eq!(verdict(found([2.0, 2.0])), Verdict::Partly);
         assert_eq!(

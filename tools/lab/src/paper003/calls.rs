@@ -5,7 +5,7 @@ use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind};
 use crate::rows;
-use handfast_bench::report::Row;
+use handfast_bench::report::{Board, Row};
 use handfast_bench::run::Run;
 use handfast_bench::{Bench, eros};
 use std::io;
@@ -47,8 +47,13 @@ fn by_payload(title: &str, y: Axis, curves: Vec<Curve>) -> Figure {
     }
 }
 
-fn findings(measured: &str, parts: &[Part], figures: Vec<Figure>) -> Findings {
-    let (verdict, reasons) = judge(parts);
+/// The findings of one benchmark, with the claims about its rows.
+fn findings(
+    measured: &str,
+    (board, claims): (&Board, impl Fn(&[Row]) -> Vec<Part>),
+    figures: Vec<Figure>,
+) -> Findings {
+    let (verdict, reasons) = judge(board, |board| claims(&board.rows()));
     Findings {
         measured: measured.to_owned(),
         verdict,
@@ -76,34 +81,8 @@ impl Experiment for Figure3 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let found = eros::measure_parts(run, &[eros::Part::OneWay])?;
-        let over = |len| {
-            let (own, copy) = (
-                p50_of(&found, "one-way", OWN, len)?,
-                p50_of(&found, "one-way", "copy", len)?,
-            );
-            Some(own / copy - 1.0)
-        };
-        let slope = |system| {
-            let at = |len| p50_of(&found, "one-way", system, len);
-            Some((at(65_536)? - at(4096)?) / (65_536.0 - 4096.0))
-        };
-        let parts = [
-            constant_overhead("4 KiB", over(4096), 0.508),
-            constant_overhead("64 KiB", over(65_536), 0.332),
-            match (slope(OWN), slope("copy")) {
-                (Some(own), Some(copy)) => Part::new(
-                    own <= 1.5 * copy,
-                    format!(
-                        "beyond 4 KiB a KiB costs {:.1} ns against {:.1} ns",
-                        own * 1024.0,
-                        copy * 1024.0
-                    ),
-                )
-                .unless(CROSSES),
-                _ => Part::missing("slopes"),
-            },
-        ];
+        let board = eros::measure_parts(run, &[eros::Part::OneWay])?;
+        let found = board.rows();
         let curves = rows::by_system(&found, "one-way", size, p50);
         let figures = vec![by_payload(
             "Time of a one-way call",
@@ -112,8 +91,38 @@ impl Experiment for Figure3 {
         )];
         let measured = "handfast with its default strategy and spinning, a hand-written pair that leaves the payload in shared memory \
                         (limit), and memcpy.";
-        Ok(findings(measured, &parts, figures))
+        Ok(findings(measured, (&board, one_way), figures))
     }
+}
+
+fn one_way(found: &[Row]) -> Vec<Part> {
+    let over = |len| {
+        let (own, copy) = (
+            p50_of(found, "one-way", OWN, len)?,
+            p50_of(found, "one-way", "copy", len)?,
+        );
+        Some(own / copy - 1.0)
+    };
+    let slope = |system| {
+        let at = |len| p50_of(found, "one-way", system, len);
+        Some((at(65_536)? - at(4096)?) / (65_536.0 - 4096.0))
+    };
+    vec![
+        constant_overhead("4 KiB", over(4096), 0.508),
+        constant_overhead("64 KiB", over(65_536), 0.332),
+        match (slope(OWN), slope("copy")) {
+            (Some(own), Some(copy)) => Part::new(
+                own <= 1.5 * copy,
+                format!(
+                    "beyond 4 KiB a KiB costs {:.1} ns against {:.1} ns",
+                    own * 1024.0,
+                    copy * 1024.0
+                ),
+            )
+            .unless(CROSSES),
+            _ => Part::missing("slopes"),
+        },
+    ]
 }
 
 /// Whether a call costs no larger a part more than a copy than the paper's does.
@@ -150,18 +159,8 @@ impl Experiment for Figure4 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let found = eros::measure_parts(run, &[eros::Part::OneWay, eros::Part::Echo])?;
-        let ratio =
-            |len| Some(p50_of(&found, "echo", OWN, len)? / p50_of(&found, "one-way", OWN, len)?);
-        let parts =
-            [(64, "64 B"), (256, "256 B"), (1024, "1 KiB")].map(|(len, at)| match ratio(len) {
-                Some(ratio) => Part::new(
-                    ratio <= 1.05,
-                    format!("at {at} an echo takes {ratio:.2} times what a one-way call takes"),
-                )
-                .unless("the reply's destination is cached by the wrong CPU, and its bytes are made and read"),
-                None => Part::missing(at),
-            });
+        let board = eros::measure_parts(run, &[eros::Part::OneWay, eros::Part::Echo])?;
+        let found = board.rows();
         let mut curves = Vec::new();
         for case in ["one-way", "echo"] {
             for mut curve in rows::by_system(&found, case, size, p50) {
@@ -175,8 +174,25 @@ impl Experiment for Figure4 {
             curves,
         )];
         let measured = "handfast with its default strategy and spinning, hand-written pairs (limit), and memcpy once and twice.";
-        Ok(findings(measured, &parts, figures))
+        Ok(findings(measured, (&board, echo), figures))
     }
+}
+
+fn echo(found: &[Row]) -> Vec<Part> {
+    let ratio = |len| Some(p50_of(found, "echo", OWN, len)? / p50_of(found, "one-way", OWN, len)?);
+    let part = |(len, at)| match ratio(len) {
+        Some(ratio) => Part::new(
+            ratio <= 1.05,
+            format!("at {at} an echo takes {ratio:.2} times what a one-way call takes"),
+        )
+        .unless(
+            "the reply's destination is cached by the wrong CPU, and its bytes are made and read",
+        ),
+        None => Part::missing(at),
+    };
+    [(64, "64 B"), (256, "256 B"), (1024, "1 KiB")]
+        .map(part)
+        .into()
 }
 
 impl Experiment for Figure5 {
@@ -201,21 +217,8 @@ impl Experiment for Figure5 {
             // Up to four processes are started for each turn.
             run.rounds = run.rounds.min(2);
         }
-        let found = eros::measure_parts(run, &[eros::Part::Chain])?;
-        let saved = |system, len| {
-            let (tail, nested) = (
-                p50_of(&found, "tail-2", system, len)?,
-                p50_of(&found, "nested-2", system, len)?,
-            );
-            Some(1.0 - tail / nested)
-        };
-        let parts: Vec<Part> = [("handfast-spin", "spinning"), (OWN, "by default")]
-            .iter()
-            .flat_map(|(system, how)| {
-                [(0, 0.25), (1024, 0.05)]
-                    .map(|(len, paper)| saves(how, len, saved(system, len), paper))
-            })
-            .collect();
+        let board = eros::measure_parts(run, &[eros::Part::Chain])?;
+        let found = board.rows();
         let mut curves = Vec::new();
         for case in ["nested-2", "tail-2", "nested-3", "tail-3"] {
             for mut curve in rows::by_system(&found, case, size, p50) {
@@ -232,8 +235,23 @@ impl Experiment for Figure5 {
         figure.x = Axis::linear("payload", "bytes");
         let measured =
             "handfast with its default strategy and spinning, two servers in a chain, and three.";
-        Ok(findings(measured, &parts, vec![figure]))
+        Ok(findings(measured, (&board, chain), vec![figure]))
     }
+}
+
+fn chain(found: &[Row]) -> Vec<Part> {
+    let saved = |system, len| {
+        let (tail, nested) = (
+            p50_of(found, "tail-2", system, len)?,
+            p50_of(found, "nested-2", system, len)?,
+        );
+        Some(1.0 - tail / nested)
+    };
+    let parts = [("handfast-spin", "spinning"), (OWN, "by default")];
+    let parts = parts.iter().flat_map(|(system, how)| {
+        [(0, 0.25), (1024, 0.05)].map(|(len, paper)| saves(how, len, saved(system, len), paper))
+    });
+    parts.collect()
 }
 
 fn saves(how: &str, len: usize, saved: Option<f64>, paper: f64) -> Part {
@@ -268,8 +286,8 @@ impl Experiment for Figure6 {
     }
 
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
-        let found = eros::measure_parts(run, &[eros::Part::Throughput])?;
-        let mb = |row: &Row| Some(row.ops_per_s? * row.payload_bytes? as f64 / 1e6);
+        let board = eros::measure_parts(run, &[eros::Part::Throughput])?;
+        let found = board.rows();
         let mut curves = rows::by_system(&found, "throughput", size, mb);
         curves.push(Curve {
             name: "udp".to_owned(),
@@ -278,43 +296,50 @@ impl Experiment for Figure6 {
             ),
             points: Vec::new(),
         });
-        let of = |system: &str, len| rows::value(&found, ("throughput", system), len, mb);
-        let least = |others: &[&str]| {
-            let ratio = |len: &u32| {
-                let len = *len as usize;
-                let best = others
-                    .iter()
-                    .filter_map(|system| of(system, len))
-                    .reduce(f64::max)?;
-                Some((of(OWN, len)? / best, len))
-            };
-            let ratios = eros::TABLE1.iter().filter_map(ratio);
-            ratios.reduce(|one, two| if one.0 <= two.0 { one } else { two })
-        };
-        let sockets: Vec<&str> = KERNEL.into_iter().filter(|name| *name != "pipe").collect();
-        let parts = [
-            ahead("pipe", least(&["pipe"]), 2.0),
-            ahead("sockets", least(&sockets), 4.0),
-            match (of(OWN, 32_768), of(OWN, 4096)) {
-                (Some(large), Some(page)) => Part::new(
-                    large <= page * 1.1,
-                    format!(
-                        "32 KiB have {:.2} times the throughput of 4 KiB",
-                        large / page
-                    ),
-                )
-                .unless("caches are larger, and what a call takes beside its bytes is spread over more of them"),
-                _ => Part::missing("the peak"),
-            },
-        ];
         let figures = vec![by_payload(
             "Throughput by payload",
             Axis::log("throughput", "MB/s"),
             curves,
         )];
         let measured = "handfast with its default strategy; pipe, TCP with and without TCP_NODELAY, unix stream sockets.";
-        Ok(findings(measured, &parts, figures))
+        Ok(findings(measured, (&board, streams), figures))
     }
+}
+
+fn mb(row: &Row) -> Option<f64> {
+    Some(row.ops_per_s? * row.payload_bytes? as f64 / 1e6)
+}
+
+fn streams(found: &[Row]) -> Vec<Part> {
+    let of = |system: &str, len| rows::value(found, ("throughput", system), len, mb);
+    let least = |others: &[&str]| {
+        let ratio = |len: &u32| {
+            let len = *len as usize;
+            let best = others
+                .iter()
+                .filter_map(|system| of(system, len))
+                .reduce(f64::max)?;
+            Some((of(OWN, len)? / best, len))
+        };
+        let ratios = eros::TABLE1.iter().filter_map(ratio);
+        ratios.reduce(|one, two| if one.0 <= two.0 { one } else { two })
+    };
+    let sockets: Vec<&str> = KERNEL.into_iter().filter(|name| *name != "pipe").collect();
+    vec![
+        ahead("pipe", least(&["pipe"]), 2.0),
+        ahead("sockets", least(&sockets), 4.0),
+        match (of(OWN, 32_768), of(OWN, 4096)) {
+            (Some(large), Some(page)) => Part::new(
+                large <= page * 1.1,
+                format!(
+                    "32 KiB have {:.2} times the throughput of 4 KiB",
+                    large / page
+                ),
+            )
+            .unless("caches are larger, and what a call takes beside its bytes is spread over more of them"),
+            _ => Part::missing("the peak"),
+        },
+    ]
 }
 
 /// Whether handfast has so many times the throughput of `who`, at the size where it is least.

@@ -84,7 +84,7 @@ impl Experiment for Figure2 {
                 run.step();
             }
         }
-        let (verdict, reasons) = judge(&claims(&series));
+        let (verdict, reasons) = judge(&series, claims);
         Ok(Findings {
             measured: "memcpy, rep movsb, and loops over cache lines: plain, reading each line first, and with non-temporal stores."
                 .to_owned(),
@@ -261,6 +261,7 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::claims::weigh;
     use crate::result::Verdict;
 
     #[test]
@@ -292,7 +293,7 @@ mod tests {
                 series.add(LINES, len, lines);
                 series.add(READ_FIRST, len, lines * read_first);
             }
-            judge(&claims(&series)).0
+            weigh(&claims(&series)).0
         };
         assert_eq!(verdict(0.9, 1.2), Verdict::Holds);
         assert_eq!(verdict(1.1, 1.2), Verdict::Partly);
