@@ -11,14 +11,14 @@
 //!   bytes that are copied at each, or as memory that the client keeps. Nobody looks at it.
 //! * `table1`: echoes through handfast and through the kernel.
 
-use crate::plan::{Plan, Task, Timing};
+use crate::plan::{Placement, Plan, Task, Timing};
 use crate::report::{Board, Key, Reading, Row};
 use crate::run::Run;
 use crate::stats::ratio;
 use crate::systems::{self, Runnable, Waits};
 use std::io;
 
-const MOVED: [u32; 7] = [0, 64, 256, 1024, 4096, 16_384, 65_536];
+const MOVED: [u32; 8] = [0, 64, 256, 1024, 4096, 16_384, 32_768, 65_536];
 const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
 const PACKETS: [u32; 4] = [4096, 65_536, 1 << 20, 8 << 20];
 /// Payloads of its Table 1, in bytes.
@@ -33,6 +33,8 @@ const ECHO: [&str; 4] = [
     "handfast-default",
 ];
 const CHAINS: [&str; 4] = ["nested-spin", "tail-spin", "nested-default", "tail-default"];
+/// Of messages that nobody makes or looks at.
+const BACK: [&str; 2] = ["handfast-spin", "handfast-default"];
 const PACKET_CHAINS: [&str; 2] = ["tail-default", "memory-default"];
 const TRANSPORTS: [&str; 6] = [
     "handfast-default",
@@ -66,6 +68,8 @@ pub enum Part {
     OneWay,
     /// Messages that come back.
     Echo,
+    /// The same, of bytes that nobody makes or looks at, as those of [`Self::OneWay`].
+    Back,
     /// Calls through several processes.
     Chain,
     /// Packets that go on through several processes.
@@ -85,13 +89,17 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         Part::Packets,
         Part::Table1,
     ];
-    Ok(measure_parts(run, &parts)?.rows())
+    let placement = run.best_placement();
+    Ok(measure_parts(run, &parts, placement)?.rows())
 }
 
-/// Runs these parts of it.
-pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Board> {
+/// Runs these parts of it, there.
+///
+/// # Errors
+/// Where nothing can be measured.
+pub fn measure_parts(run: &mut Run, parts: &[Part], placement: Placement) -> io::Result<Board> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
-    let mut groups = groups(run);
+    let mut groups = groups(run, placement);
     groups.retain(|group| parts.contains(&group.part));
     let turns: usize = groups.iter().map(|group| group.systems.len()).sum();
     run.expect(turns * run.rounds as usize);
@@ -127,10 +135,10 @@ pub fn measure_parts(run: &mut Run, parts: &[Part]) -> io::Result<Board> {
     Ok(board)
 }
 
-fn groups(run: &mut Run) -> Vec<Group> {
+fn groups(run: &mut Run, placement: Placement) -> Vec<Group> {
     let base = Plan {
         pause: run.choose_pause(),
-        placement: run.best_placement(),
+        placement,
         ..Plan::echo()
     };
     let mut groups = Vec::new();
@@ -154,6 +162,9 @@ fn groups(run: &mut Run) -> Vec<Group> {
     for payload in run.whole_payloads(&MOVED) {
         add(run, Part::Echo, Task::Return, payload, 1);
     }
+    for payload in run.payloads(&MOVED) {
+        add(run, Part::Back, Task::Echo, payload, 1);
+    }
     for servers in [2, 3] {
         for payload in run.payloads(&CHAINED) {
             add(run, Part::Chain, Task::OneWay, payload, servers);
@@ -174,6 +185,7 @@ fn systems_of(run: &Run, part: Part, plan: &Plan) -> Vec<Box<dyn Runnable>> {
     let keys = match part {
         Part::OneWay => &ONE_WAY[..],
         Part::Echo => &ECHO,
+        Part::Back => &BACK,
         Part::Chain => &CHAINS,
         Part::Packets => &PACKET_CHAINS,
         Part::Table1 => &TRANSPORTS,
@@ -199,6 +211,7 @@ fn case(group: &Group, key: &str) -> String {
     match group.part {
         Part::OneWay => "one-way".to_owned(),
         Part::Echo => "echo".to_owned(),
+        Part::Back => "back".to_owned(),
         Part::Table1 => "table1".to_owned(),
         Part::Throughput => "throughput".to_owned(),
         Part::Chain => format!("{}-{}", way(key), group.plan.servers),
@@ -233,7 +246,7 @@ fn compared<'a>(
         let name = system.named().name();
         let nested = || p50_of(&|key, other| way(key) == "nested" && other == name);
         let ratio_to_limit = match part {
-            Part::OneWay | Part::Echo => ratio(reading.p50_ns, limit),
+            Part::OneWay | Part::Echo | Part::Back => ratio(reading.p50_ns, limit),
             Part::Chain => ratio(reading.p50_ns, nested()),
             Part::Packets => ratio(reading.p50_ns, p50_of(&|key, _| key == "tail-default")),
             Part::Table1 | Part::Throughput => ratio(reading.ops_per_s, kernel),

@@ -20,7 +20,7 @@ pub mod ppc;
 pub mod primitives;
 mod process;
 pub mod report;
-mod rights;
+pub mod rights;
 mod rtt;
 pub mod run;
 mod scale;
@@ -62,7 +62,7 @@ pub struct Args {
     pub seconds: Option<f64>,
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
-    only: Vec<String>,
+    pub only: Vec<String>,
     /// rtt, payload, eros, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
     /// More than 65,536 are measured in payload only, for loans.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=67_108_864))]

@@ -55,6 +55,8 @@ pub enum Task {
     Return,
     /// An echo with rights beside the bytes.
     Pass(Passed),
+    /// An echo, and after so many requests the port goes to the other server, and comes back after as many there.
+    Move(u32),
     /// An echo, and every tenth request of each client has the server's thread sleep for a millisecond.
     Doze,
 }

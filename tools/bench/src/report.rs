@@ -118,8 +118,9 @@ pub struct Row {
     pub(crate) ratio_to_one: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pace_to_one: Option<f64>,
+    /// Time of each right in a call.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) ns_per_right: Option<f64>,
+    pub ns_per_right: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) jain: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -46,6 +46,14 @@ const fn third(vine: bool, called: bool) -> Passed {
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
+    Ok(measure_all(run)?.rows())
+}
+
+/// The same, round by round.
+///
+/// # Errors
+/// Where nothing can be measured.
+pub fn measure_all(run: &mut Run) -> io::Result<Board> {
     let timing = run.timing(Timing::ms(5, 20), Timing::ms(10, 50));
     let base = Plan {
         pause: run.choose_pause(),
@@ -136,7 +144,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         "ratio: p50 / p50 of `plain`; per right: their difference, for each right passed."
             .to_owned(),
     );
-    Ok(board.rows())
+    Ok(board)
 }
 
 /// The time each of `count` rights adds; `None` without rights.

@@ -11,6 +11,7 @@ mod paper000;
 mod paper001;
 mod paper002;
 mod paper003;
+mod paper004;
 mod peers;
 mod report;
 pub(crate) mod result;

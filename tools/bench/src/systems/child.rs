@@ -172,7 +172,7 @@ fn hog(on: Option<u32>) -> ! {
 /// The server of a system that answers calls.
 pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
     match seat.plan.task {
-        Task::Echo | Task::Stream | Task::Return | Task::Pass(_) => {
+        Task::Echo | Task::Stream | Task::Return | Task::Pass(_) | Task::Move(_) => {
             system.serve(seat, |message| message.len())
         }
         Task::OneWay => {
@@ -216,7 +216,7 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
     let mut reply = vec![0; seat.plan.reply_bytes()];
     let pieces = request.len() / size_of::<Piece>();
     match seat.plan.task {
-        Task::Echo | Task::Stream | Task::OneWay | Task::Pass(_) | Task::Doze => {
+        Task::Echo | Task::Stream | Task::OneWay | Task::Pass(_) | Task::Move(_) | Task::Doze => {
             drive(seat, |counter| {
                 if let Some(number) = request.first_chunk_mut() {
                     *number = counter.to_le_bytes();

@@ -15,6 +15,7 @@ pub(crate) mod handfast;
 pub(crate) mod in_place;
 pub(crate) mod lanes;
 pub(crate) mod loans;
+pub(crate) mod moving;
 pub(crate) mod oneway;
 pub(crate) mod pair;
 pub(crate) mod passing;
@@ -90,6 +91,7 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(chain::TAIL_SPIN)),
         Box::new(Answering(chain::TAIL_DEFAULT)),
         Box::new(Answering(chain::MEMORY_DEFAULT)),
+        Box::new(Answering(moving::Moving)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
         Box::new(Answering(loans::SPIN)),

@@ -32,7 +32,7 @@ pub(crate) struct Report {
 pub(crate) const SUMMARY: &str = "peers-summary";
 
 /// The titles of the papers.
-const PAPERS: [(&str, &str, &str); 4] = [
+const PAPERS: [(&str, &str, &str); 5] = [
     (
         "000",
         "Efficient Sleep/Wake-up Protocols for User-Level IPC",
@@ -52,6 +52,11 @@ const PAPERS: [(&str, &str, &str); 4] = [
         "003",
         "The Measured Performance of a Fast Local IPC",
         "Shapiro, Farber and Smith, 1996",
+    ),
+    (
+        "004",
+        "A Fast Mach Network IPC Implementation",
+        "Barrera, 1991",
     ),
 ];
 
