@@ -7,6 +7,8 @@
 //! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
 //! limit is the same.
 //!
+//! `pieces`: the first 64 bytes and the rest lie in two places, and are one message (`call_vectored`).
+//!
 //! Payloads that are too long for a lane are measured for the limit, loans, handfast's messages and the kernel's streams.
 
 use crate::plan::{Plan, Task, Timing};
@@ -27,7 +29,8 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let pause = run.choose_pause();
     let payloads = run.whole_payloads(&PAYLOADS);
     let mut systems = systems::calls();
-    systems.extend(LOANS.iter().filter_map(|key| systems::find(key)));
+    let others = LOANS.iter().chain(&PIECES);
+    systems.extend(others.filter_map(|key| systems::find(key)));
     // A stable sort: the limit first, the rest in the registry's order.
     systems.sort_by_key(|system| system.named().key() != IN_PLACE);
     systems.retain(|system| match system.named().key() {
@@ -94,6 +97,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
 
 const IN_PLACE: &str = "limit-in-place";
 const LOANS: [&str; 2] = ["loan-spin", "loan-default"];
+const PIECES: [&str; 2] = ["pieces-spin", "pieces-default"];
 
 /// Systems that carry more than goes through a lane, beside the limit and loans.
 const LONG: [&str; 6] = [
@@ -108,7 +112,7 @@ const LONG: [&str; 6] = [
 /// Whether the system has payloads that are longer than those of a lane.
 fn is_long(system: &dyn Runnable) -> bool {
     let key = system.named().key();
-    key == IN_PLACE || LOANS.contains(&key) || LONG.contains(&key)
+    key == IN_PLACE || [&LOANS[..], &PIECES, &LONG].concat().contains(&key)
 }
 
 fn case(system: &dyn Runnable) -> &'static str {
@@ -116,6 +120,7 @@ fn case(system: &dyn Runnable) -> &'static str {
         IN_PLACE => "in-place",
         "limit" => "one-copy",
         key if LOANS.contains(&key) => "loan",
+        key if PIECES.contains(&key) => "pieces",
         _ => "hot",
     }
 }

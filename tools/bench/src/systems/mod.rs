@@ -20,6 +20,7 @@ pub(crate) mod oneway;
 pub(crate) mod pair;
 pub(crate) mod passing;
 mod percpu;
+mod pieces;
 pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod semaphores;
@@ -94,6 +95,8 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(moving::Moving)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
+        Box::new(Answering(pieces::SPIN)),
+        Box::new(Answering(pieces::DEFAULT)),
         Box::new(Answering(loans::SPIN)),
         Box::new(Answering(loans::DEFAULT)),
         Box::new(percpu::PerCpu),
