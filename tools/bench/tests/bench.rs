@@ -255,8 +255,8 @@ fn payload_compares_loans_and_messages_at_lengths_that_go_through_no_lane() {
         row["payload_bytes"].as_u64().unwrap()
     });
     assert_eq!(lengths.collect::<Vec<_>>(), [4096, 262_144]);
-    // In place and a call at both lengths, one copy at the shorter.
-    assert_eq!(rows.len(), 7);
+    // In place, a call, and one in pieces at both lengths, one copy at the shorter.
+    assert_eq!(rows.len(), 9);
     let long = handfast(&["rtt", "--payloads", "65537"]).unwrap();
     assert!(!long.status.success());
 }
