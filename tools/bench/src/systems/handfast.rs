@@ -127,8 +127,20 @@ impl Caller for HandfastCaller {
 #[inline]
 pub(super) fn call(right: &SendRight, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
     let len = right.call_into(request, reply).map_err(io::Error::other)?;
-    if len != reply.len() {
-        return Err(io::Error::other("the reply has another length"));
-    }
+    is_whole(len, reply)
+}
+
+/// Copies an answer of the length of `reply`.
+#[inline]
+pub(super) fn fill(reply: &mut [u8], answer: &[u8]) -> io::Result<()> {
+    is_whole(answer.len(), reply)?;
+    reply.copy_from_slice(answer);
     Ok(())
+}
+
+fn is_whole(len: usize, reply: &[u8]) -> io::Result<()> {
+    match len == reply.len() {
+        true => Ok(()),
+        false => Err(io::Error::other("the reply has another length")),
+    }
 }

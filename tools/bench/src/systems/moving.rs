@@ -4,6 +4,7 @@ use super::handfast::{self, Handfast, HandfastCaller};
 use super::{Named, System, Waits};
 use crate::plan::{Plan, Task};
 use crate::systems::child::Seat;
+use ::handfast::error::{RightError, SendError};
 use ::handfast::{ReceiveRight, Right, SendRight};
 use std::io;
 
@@ -52,18 +53,22 @@ impl System for Moving {
                 Some(port) => port,
                 None => come(&home)?,
             };
-            for _ in 0..after {
-                let mut request = here.receive().map_err(io::Error::other)?;
-                let mut message = request.take_message();
-                let len = handler(&mut message);
-                request.reply(&message[..len]).map_err(io::Error::other)?;
+            let mut request = here.receive().map_err(io::Error::other)?;
+            let mut message = request.take_message();
+            let mut len = handler(&mut message);
+            for _ in 1..after {
+                request = here
+                    .reply_and_receive(request, &message[..len])
+                    .map_err(io::Error::other)?;
+                message = request.take_message();
+                len = handler(&mut message);
             }
+            request.reply(&message[..len]).map_err(io::Error::other)?;
             let to = match &other {
                 Some(to) => to,
                 None => other.insert(connect(seat)?),
             };
-            let sent = to.with([here.into()]).send(&[]);
-            sent.map_err(io::Error::other)?;
+            port = go(to, here)?;
         }
     }
 
@@ -80,6 +85,17 @@ fn home(seat: &Seat, index: usize) -> String {
 /// The right to that of the other server.
 fn connect(seat: &Seat) -> io::Result<SendRight> {
     ::handfast::connect(&home(seat, 1 - seat.index)).map_err(io::Error::other)
+}
+
+/// Sends the port to the other server. It stays, to be sent later, where too many moves are not over: its senders follow one after the other.
+fn go(to: &SendRight, port: ReceiveRight) -> io::Result<Option<ReceiveRight>> {
+    let Err(returned) = to.with([port.into()]).send(&[]) else {
+        return Ok(None);
+    };
+    match (returned.error, returned.rights.into_iter().next()) {
+        (SendError::Right(RightError::Trails { .. }), Some(Right::Receive(port))) => Ok(Some(port)),
+        (error, _) => Err(io::Error::other(error)),
+    }
 }
 
 fn come(home: &ReceiveRight) -> io::Result<ReceiveRight> {

@@ -50,10 +50,6 @@ impl Caller for PiecesCaller {
         let (header, body) = request.split_at(HEADER_BYTES.min(request.len()));
         let pieces = [IoSlice::new(header), IoSlice::new(body)];
         let answer = self.0.call_vectored(&pieces).map_err(io::Error::other)?;
-        if answer.len() != reply.len() {
-            return Err(io::Error::other("the reply has another length"));
-        }
-        reply.copy_from_slice(&answer);
-        Ok(())
+        handfast::fill(reply, &answer)
     }
 }

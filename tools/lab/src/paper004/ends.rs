@@ -14,7 +14,7 @@ use std::io;
 pub(super) struct NoSenders;
 
 const CURVE: &str = "handfast-default";
-/// By how many processes at once hold the right and die, one after the other.
+/// The place of its bar.
 const TIME: f64 = 0.0;
 
 impl Experiment for NoSenders {
