@@ -243,17 +243,18 @@ pub(crate) fn refuse_replies(link: &Arc<Link>, process: &Arc<Process>) -> bool {
         let claims = link.lanes[(index / SLOTS_PER_LANE) as usize].lock();
         let is_still = slot.state.load(Ordering::Acquire) == SlotState::ABANDONED
             && slot.generation.load(Ordering::Acquire) == generation;
-        if is_still {
-            // Relaxed: under the lock. No thread claims it meanwhile.
-            slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
-        }
-        drop(claims);
         if !is_still {
             continue;
         }
-        // Nothing is lost with a plain one.
-        let is_over =
-            reply.is_plain(&link.region) || refuse_outcome(link, process, index, generation);
+        if reply.is_plain(&link.region) {
+            // Nothing is lost with it. Under the lock: a claim finds the slot free, or answered. Release: as in `call_slots::free`.
+            slot.state.store(SlotState::FREE, Ordering::Release);
+            continue;
+        }
+        // Relaxed: under the lock. No thread claims it meanwhile.
+        slot.state.store(SlotState::REFUSED, Ordering::Relaxed);
+        drop(claims);
+        let is_over = refuse_outcome(link, process, index, generation);
         is_open |= !is_over;
         let state = match is_over {
             true => SlotState::FREE,

@@ -8,6 +8,7 @@ use handfast_layout::link::{Kind, OWN_SET};
 use handfast_layout::part::{IS_HANDLE, Part};
 use handfast_proto::rights::{Target, Use};
 use handfast_proto::users::Quota;
+use std::sync::atomic::AtomicBool;
 
 /// A user that no other test has.
 const UID: u32 = 3_000_000_123;
@@ -184,4 +185,32 @@ fn rights_that_were_given_back_count_as_claims_of_the_user_until_they_end() {
     assert_eq!(refused.unwrap_err().rule, Rule::Introduction);
     link_end::end_link(&process, &link);
     assert!(fits_all(), "of a link that has ended and is held");
+}
+
+/// Calls that were given up and have been answered hold no slot, also while the control thread looks at them.
+#[test]
+fn slots_of_calls_given_up_and_answered_are_there_for_the_next_ones_at_once() {
+    let port = crate::anonymous().unwrap();
+    let right = port.mint(1).connect().unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                refuse_replies(right.link(), right.process());
+            }
+        });
+        let found = (0..20_000).find(|_| {
+            let calls: Result<Vec<_>, _> = (0..SLOTS_PER_LANE)
+                .map(|_| right.try_call(b"given up"))
+                .collect();
+            let is_full = calls.is_err();
+            drop(calls);
+            while let Ok(request) = port.try_receive() {
+                drop(request);
+            }
+            is_full
+        });
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(found, None, "the round in which a slot was held");
+    });
 }
