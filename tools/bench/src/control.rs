@@ -71,6 +71,8 @@ pub(crate) struct Slot {
     pub(crate) tally: Tally,
     /// When a call of it failed, by the monotonic clock; 0 before.
     pub(crate) failed_ns: AtomicU64,
+    /// Nanoseconds of asked-for work so far.
+    pub(crate) busy_ns: AtomicU64,
 }
 
 impl Slot {
@@ -127,7 +129,7 @@ pub const LAYOUT: [usize; 5] = [
     size_of::<Slot>(),
     offset_of!(Header, served),
     offset_of!(Served, noticed_ns),
-    offset_of!(Slot, failed_ns),
+    offset_of!(Slot, busy_ns),
 ];
 
 /// The mapped page.

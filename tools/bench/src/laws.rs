@@ -149,6 +149,12 @@ impl WaitCosts {
         spun.min(slept)
     }
 
+    /// CPU beyond the work of one round trip in which both sides work for this delay before they send: each waits for the other's, spins
+    /// through it or sleeps, whichever is cheaper, where a sleeper needs no time to wake.
+    pub fn both_ns(&self, delay_ns: u64) -> f64 {
+        2.0 * (delay_ns as f64 + self.line_ns / 2.0).min(self.block_ns)
+    }
+
     /// As [`Self::optimum_ns`] where a sleeper needs no time to wake: the sum over both waits of
     /// min(delay, block). No policy can reach it for delays longer than a block.
     pub(crate) fn strict_optimum_ns(&self, delay_ns: u64) -> f64 {
@@ -210,6 +216,8 @@ mod tests {
         assert_eq!(costs.optimum_ns(1_000_000), 17_250.0);
         assert_eq!(costs.strict_optimum_ns(1_000_000), 10_250.0);
         assert!(costs.strict_optimum_ns(5_000) <= costs.optimum_ns(5_000));
+        assert_eq!(costs.both_ns(0), 250.0);
+        assert_eq!(costs.both_ns(1_000_000), 20_000.0);
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct Plan {
     pub placement: Placement,
     /// Whether hand-written spin loops execute the processor's pause hint.
     pub pause: bool,
-    /// How long the hand-written waiters spin before they yield or sleep.
+    /// How long the hand-written waiters spin before they yield or sleep, and handfast's hybrids; these for as long as a block costs if
+    /// this is zero.
     pub spin_ns: u64,
     /// `MAX_SPIN` of `bsls`: how often it polls its queue before it sleeps.
     pub max_spin: u32,
@@ -43,6 +44,8 @@ pub enum Task {
     /// The server works for a delay drawn from the law, then sends the request back; the client
     /// records the latency beyond that work.
     Service(Law),
+    /// As that, and the client works, too, before it sends: for delays drawn from the same law.
+    PingPong(Law),
     /// The client makes the payload in place where the system can, the server reads all of it and
     /// answers with a checksum.
     Consume,

@@ -35,7 +35,7 @@ pub struct Sample {
     pub served_before: u64,
     /// Requests the server served in the window.
     pub served: u64,
-    /// The work that the served requests asked for.
+    /// The work that was asked for, of the server and of clients.
     pub busy_ns: u64,
     /// The longest call that ended in the window or was open at its end.
     pub longest_wait_ns: u64,
@@ -271,11 +271,12 @@ impl Session {
             // Relaxed: a statistic, exact enough at whatever moment it is seen.
             counter.load(Ordering::Relaxed)
         };
+        let clients_busy_ns: u64 = self.control.slots().map(|slot| load(&slot.busy_ns)).sum();
         Ok(Snapshot {
             server_cpu_ns: all(&self.servers)?,
             clients_cpu_ns: all(&self.clients)?,
             served: load(&served.messages),
-            busy_ns: load(&served.busy_ns),
+            busy_ns: load(&served.busy_ns) + clients_busy_ns,
             at_ns: clock::now_ns(),
             calls: self.control.slots().map(|slot| load(&slot.calls)).collect(),
         })

@@ -2,7 +2,7 @@
 //!
 //! The paper's two nodes are two CPUs here, its network is shared memory, its interrupt a futex wake-up. All seven
 //! strategies are handfast's own, on both sides alike, and its default is measured beside them. A hybrid spins for what
-//! a block costs on this machine (some ten microseconds; 300 on the paper's).
+//! a block costs on this machine (some ten microseconds; 300 on the paper's), and in Figures 2 and 3 for 300, too.
 
 mod delays;
 mod hogs;
@@ -11,12 +11,14 @@ mod pairs;
 mod streams;
 mod table;
 
+use crate::claims::Part;
 use crate::experiment::Experiment;
 use crate::result::About;
 use crate::series::Series;
-use handfast_bench::plan::Plan;
+use handfast_bench::plan::{Plan, Timing};
 use handfast_bench::run::Run;
 use handfast_bench::systems::{self, Runnable};
+use handfast_bench::wait;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     vec![
@@ -76,6 +78,38 @@ fn pair(run: &Run) -> Plan {
     }
 }
 
+/// How long hybrids spin, and what delays go with that.
+struct Regime {
+    limit_us: u64,
+}
+
+/// The paper's spin, and the longest of its random delays.
+const PAPER_US: u64 = 300;
+
+/// The paper's, and the same scaled to what a block costs here.
+fn regimes(run: &mut Run, base: &Plan) -> [Regime; 2] {
+    let costs = wait::costs(run, base, Timing::ms(20, 60));
+    let block_us = costs.map_or(10.0, |costs| costs.block_ns / 1e3);
+    let scaled = (block_us.round() as u64).max(1);
+    [PAPER_US, scaled].map(|limit_us| Regime { limit_us })
+}
+
+impl Regime {
+    /// The parts of a claim, of this regime.
+    fn name(&self, mut parts: Vec<Part>) -> Vec<Part> {
+        for part in &mut parts {
+            part.found = format!("{self}: {}", part.found);
+        }
+        parts
+    }
+}
+
+impl core::fmt::Display for Regime {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "hybrids spin for {} us", self.limit_us)
+    }
+}
+
 fn rounds(run: &Run, quick: u32, full: u32) -> u32 {
     let usual = if run.args.quick { quick } else { full };
     run.args.rounds.unwrap_or(usual)
@@ -105,8 +139,12 @@ mod tests {
 
     #[test]
     fn all_strategies_are_systems() {
-        for prefix in ["handfast", "ttcp"] {
-            assert_eq!(strategies(prefix).len(), NAMES.len());
+        for (prefix, count) in [
+            ("handfast", NAMES.len()),
+            ("ttcp", NAMES.len()),
+            ("files", 4),
+        ] {
+            assert_eq!(strategies(prefix).len(), count, "{prefix}");
         }
     }
 

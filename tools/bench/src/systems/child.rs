@@ -198,7 +198,7 @@ pub(crate) fn serve<S: System>(system: &S, seat: &Seat) -> io::Result<()> {
             message[..8].copy_from_slice(&sum.to_le_bytes());
             8
         }),
-        Task::Service(law) => {
+        Task::Service(law) | Task::PingPong(law) => {
             let mut work = Work::new(law);
             system.serve(seat, |message| {
                 let spent = work.next_ns();
@@ -239,13 +239,17 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
             Ok(end - start)
         }),
         Task::Service(_) => drive(seat, |counter| {
-            request[..8].copy_from_slice(&counter.to_le_bytes());
-            let start = clock::ticks_ns();
-            caller.call(&request, &mut reply)?;
-            let end = clock::ticks_ns();
-            check(word(&reply, 0), counter)?;
-            Ok((end - start).saturating_sub(word(&reply, 1)))
+            beyond_work_ns(caller, counter, &mut request, &mut reply)
         }),
+        Task::PingPong(law) => {
+            let mut work = Work::other(law);
+            drive(seat, |counter| {
+                work.next_ns();
+                // Relaxed: a counter for the parent's statistics.
+                seat.slot().busy_ns.store(work.busy_ns, Ordering::Relaxed);
+                beyond_work_ns(caller, counter, &mut request, &mut reply)
+            })
+        }
         Task::Consume => drive(seat, |counter| {
             let start = clock::ticks_ns();
             caller.call_made(|index| piece(counter, index), &mut request, &mut reply)?;
@@ -254,6 +258,21 @@ pub(crate) fn drive_calls<C: Caller>(caller: &mut C, seat: &Seat) -> io::Result<
             Ok(end - start)
         }),
     }
+}
+
+/// One round trip, and its time beyond the work that the server says it did.
+fn beyond_work_ns<C: Caller>(
+    caller: &mut C,
+    counter: u64,
+    request: &mut [u8],
+    reply: &mut [u8],
+) -> io::Result<u64> {
+    request[..8].copy_from_slice(&counter.to_le_bytes());
+    let start = clock::ticks_ns();
+    caller.call(request, reply)?;
+    let end = clock::ticks_ns();
+    check(word(reply, 0), counter)?;
+    Ok((end - start).saturating_sub(word(reply, 1)))
 }
 
 /// The content of a stream's message beside its number.

@@ -4,6 +4,7 @@ use super::{Caller, Named, System, Waits};
 use crate::systems::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
 use std::io;
+use std::time::Duration;
 
 pub(crate) const SPIN: Handfast = Handfast::new("handfast-spin", Strategy::Spin, Waits::Spins);
 pub(crate) const DEFAULT: Handfast =
@@ -55,8 +56,20 @@ impl Handfast {
         }
     }
 
+    /// Its strategy, with the plan's limit if that has one.
+    pub(super) fn strategy_of(&self, seat: &Seat) -> Strategy {
+        let spin_ns = seat.plan.spin_ns;
+        let limit = (spin_ns > 0).then(|| Duration::from_nanos(spin_ns));
+        match self.strategy {
+            Strategy::SpinSched { .. } => Strategy::SpinSched { limit },
+            Strategy::SpinBlock { .. } => Strategy::SpinBlock { limit },
+            Strategy::SpinNotify { .. } => Strategy::SpinNotify { limit },
+            other => other,
+        }
+    }
+
     pub(super) fn bind(&self, seat: &Seat) -> io::Result<ReceiveRight> {
-        let options = Options::new().strategy(self.strategy);
+        let options = Options::new().strategy(self.strategy_of(seat));
         handfast::bind_with(&seat.server(seat.index), options).map_err(io::Error::other)
     }
 
@@ -66,7 +79,7 @@ impl Handfast {
 
     /// The right to call server `number`.
     pub(super) fn port_of(&self, seat: &Seat, number: usize) -> io::Result<SendRight> {
-        let options = Options::new().strategy(self.strategy);
+        let options = Options::new().strategy(self.strategy_of(seat));
         handfast::connect_with(&seat.server(number), options).map_err(io::Error::other)
     }
 }

@@ -11,6 +11,7 @@ mod bytes;
 pub(crate) mod chain;
 pub mod child;
 mod copy;
+pub mod files;
 pub(crate) mod handfast;
 pub(crate) mod in_place;
 pub(crate) mod lanes;
@@ -93,6 +94,10 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(Answering(chain::TAIL_DEFAULT)),
         Box::new(Answering(chain::MEMORY_DEFAULT)),
         Box::new(Answering(moving::Moving)),
+        Box::new(Answering(files::SPIN)),
+        Box::new(Answering(files::BLOCK)),
+        Box::new(Answering(files::SPIN_BLOCK)),
+        Box::new(Answering(files::DEFAULT)),
         Box::new(Answering(passing::SPIN)),
         Box::new(Answering(passing::DEFAULT)),
         Box::new(Answering(pieces::SPIN)),

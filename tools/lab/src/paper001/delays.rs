@@ -1,6 +1,6 @@
-//! Its Figure 2: one pair, whose server takes longer and longer.
+//! Its Figure 2: one pair, both sides of which take longer and longer before they send.
 
-use super::{DEFAULT, HYBRIDS, NAMES, about, pair, rounds, strategies};
+use super::{DEFAULT, HYBRIDS, NAMES, Regime, about, pair, regimes, rounds, strategies};
 use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Figure, Kind};
@@ -15,22 +15,33 @@ use std::io;
 
 pub(super) struct Figure2;
 
-const DELAYS_US: [u64; 12] = [0, 2, 5, 10, 15, 20, 50, 100, 200, 300, 450, 600];
-const QUICK_US: [u64; 5] = [0, 5, 20, 100, 600];
+/// In parts of the time that hybrids spin, of which the paper has up to two.
+const DELAYS: [f64; 11] = [0.0, 0.1, 0.2, 0.33, 0.5, 0.67, 0.83, 1.0, 1.33, 1.67, 2.0];
+const QUICK: [f64; 5] = [0.0, 0.33, 0.67, 1.5, 2.0];
+
+/// The delays of a regime, in microseconds.
+fn delays_us(regime: &Regime, is_quick: bool) -> Vec<u64> {
+    let all = if is_quick { &QUICK[..] } else { &DELAYS };
+    let of = |part: &f64| (part * regime.limit_us as f64).round() as u64;
+    let mut delays_us: Vec<u64> = all.iter().map(of).collect();
+    delays_us.dedup();
+    delays_us
+}
 
 impl Experiment for Figure2 {
     fn about(&self) -> About {
         about(
             "figure-2",
-            "One pair, message delay 0 to 600 us: the cost of a message beyond the delay",
+            "One pair, message delay 0 to 600 us: the cost of a round trip beyond the delays",
             "With a CPU to itself a spinning process has its message soonest, a yielding one not much later; one that blocks \
              pays a constant for the interrupt, one that is notified more; hybrids do as well as spinning while the delay is \
              shorter than their spin, and as their pure form when it is longer.",
-            "A client calls a server with 24 bytes, each on a CPU of its own; the server works for the delay before it \
-             answers. The paper's cost is time, the median beyond the delay. What it does not show is what waiting takes: \
-             the CPU time of both sides beyond the work, and its ratio to that of an oracle which spins through a wait or \
-             sleeps once, whichever is cheaper, with this machine's costs of both measured in the same round. Strategies \
-             take turns in each round.",
+            "A client and a server, each on a CPU of its own, send each other 24 bytes in turn; each works for the delay before \
+             it sends. Twice: with the paper's delays and hybrids that spin for 300 us as there, and with hybrids that spin \
+             for what a block costs on this machine, and delays in the same proportion to that. The paper's cost is time: here \
+             the median of a round trip beyond both delays. What it does not show is what waiting takes: the CPU time of both \
+             sides beyond the work, and its ratio to that of an oracle which spins through a wait or sleeps once, whichever is \
+             cheaper, with this machine's costs of both measured in the same round. Strategies take turns in each round.",
         )
     }
 
@@ -41,79 +52,71 @@ impl Experiment for Figure2 {
     fn run(&self, run: &mut Run) -> io::Result<Findings> {
         let timing = run.timing(Timing::ms(5, 25), Timing::ms(20, 100));
         let rounds = rounds(run, 2, 5);
-        let delays_us = if run.args.quick {
-            &QUICK_US[..]
-        } else {
-            &DELAYS_US
-        };
         let strategies = strategies("handfast");
         let base = Plan {
             pause: run.choose_pause(),
             ..pair(run)
         };
-        run.expect(rounds as usize * (2 + delays_us.len() * strategies.len()));
-        let mut found = Found::default();
-        let mut blocks_ns = Vec::new();
+        let regimes = regimes(run, &base);
+        let delays = [0, 1].map(|place| delays_us(&regimes[place], run.args.quick));
+        let cells = delays.iter().map(Vec::len).sum::<usize>() * strategies.len();
+        run.expect(rounds as usize * (2 + cells));
+        let mut found = [Found::default(), Found::default()];
         for _ in 0..rounds {
             let costs = wait::costs(run, &base, timing);
-            blocks_ns.extend(costs.map(|costs| costs.block_ns));
-            for delay_us in delays_us {
-                let plan = Plan {
-                    task: Task::Service(Law::Constant(*delay_us)),
-                    ..base.clone()
-                };
-                for (name, system) in &strategies {
-                    let Some(sample) = run.turn(system.as_ref(), &plan, timing) else {
-                        continue;
+            for ((regime, delays_us), found) in regimes.iter().zip(&delays).zip(&mut found) {
+                for delay_us in delays_us {
+                    let plan = Plan {
+                        task: Task::PingPong(Law::Constant(*delay_us)),
+                        spin_ns: regime.limit_us * 1_000,
+                        ..base.clone()
                     };
-                    let (x, cost_ns) = (*delay_us as f64, wait::cost_ns(&sample));
-                    if let Some(late_ns) = sample.quantile_ns(0.5) {
-                        found.late_us.add(name, x, late_ns / 1e3);
-                    }
-                    found.cpu_us.add(name, x, cost_ns / 1e3);
-                    if let Some(costs) = costs {
-                        let least_ns = costs.optimum_ns(delay_us * 1_000);
-                        found.over.add(name, x, cost_ns / least_ns);
+                    for (name, system) in &strategies {
+                        let Some(sample) = run.turn(system.as_ref(), &plan, timing) else {
+                            continue;
+                        };
+                        let (x, cost_ns) = (*delay_us as f64, wait::cost_ns(&sample));
+                        if let Some(late_ns) = sample.quantile_ns(0.5) {
+                            found.late_us.add(name, x, late_ns / 1e3);
+                        }
+                        found.cpu_us.add(name, x, cost_ns / 1e3);
+                        if let Some(costs) = costs {
+                            found
+                                .over
+                                .add(name, x, cost_ns / costs.both_ns(delay_us * 1_000));
+                        }
                     }
                 }
             }
         }
-        let xs: Vec<f64> = delays_us.iter().map(|us| *us as f64).collect();
-        let block_us = median(&blocks_ns).unwrap_or(10_000.0) / 1e3;
-        let (verdict, mut reasons) =
-            judge(&found.late_us, |late_us| claims(late_us, &xs, block_us));
-        let means: Vec<String> = NAMES
-            .iter()
-            .filter_map(|name| Some(format!("{name} {:.2}", mean_over(&found.over, name, &xs)?)))
-            .collect();
-        reasons += &format!(
-            "; CPU over the oracle's, geometric mean of these delays: {}",
-            means.join(", ")
-        );
+        let xs = delays.map(|delays_us| delays_us.iter().map(|us| *us as f64).collect::<Vec<_>>());
+        let mut figures = Vec::new();
+        let mut means = String::new();
+        for ((regime, xs), found) in regimes.iter().zip(&xs).zip(&found) {
+            figures.extend(found.figures(regime));
+            let all = NAMES.iter().filter_map(|name| {
+                Some(format!("{name} {:.2}", mean_over(&found.over, name, xs)?))
+            });
+            means += &format!(
+                "; {regime}: CPU over the oracle's, geometric mean of these delays: {}",
+                all.collect::<Vec<_>>().join(", ")
+            );
+        }
+        let late_us: Vec<Series> = found.into_iter().map(|found| found.late_us).collect();
+        let (verdict, reasons) = judge(&late_us, |late_us| {
+            let each = regimes.iter().zip(&xs).zip(late_us);
+            each.flat_map(|((regime, xs), late)| regime.name(claims(late, xs, regime.limit_us)))
+                .collect()
+        });
         Ok(Findings {
             measured: format!(
-                "handfast's seven strategies and its default ({DEFAULT}); a block and its wake-up cost {block_us:.1} us of CPU \
-                 here, which is also about how long hybrids spin."
+                "handfast's seven strategies and its default ({DEFAULT}, which has no limit of that kind); a block and its \
+                 wake-up cost {} us of CPU here.",
+                regimes[1].limit_us
             ),
             verdict,
-            reasons,
-            figures: vec![
-                figure(
-                    "Time of a message beyond the delay",
-                    Axis::log("beyond the delay", "us"),
-                    &found.late_us,
-                ),
-                figure(
-                    "CPU time of a message beyond the delay, both sides",
-                    Axis::log("beyond the delay", "us"),
-                    &found.cpu_us,
-                ),
-                figure(
-                    "CPU time over that of an offline optimum",
-                    Axis::log("ratio", ""),
-                    &found.over,
-                ),
-            ],
+            reasons: reasons + &means,
+            figures,
             tables: Vec::new(),
             notes: Vec::new(),
         })
@@ -127,13 +130,32 @@ struct Found {
     over: Series,
 }
 
-fn figure(title: &str, y: Axis, series: &Series) -> Figure {
-    Figure {
-        title: title.to_owned(),
-        kind: Kind::Lines,
-        x: Axis::linear("message delay", "us"),
-        y,
-        curves: series.curves(&NAMES),
+impl Found {
+    fn figures(&self, regime: &Regime) -> [Figure; 3] {
+        let figure = |title: &str, y: Axis, series: &Series| Figure {
+            title: format!("{title}, {regime}"),
+            kind: Kind::Lines,
+            x: Axis::linear("message delay", "us"),
+            y,
+            curves: series.curves(&NAMES),
+        };
+        [
+            figure(
+                "Time of a round trip beyond the delays",
+                Axis::log("beyond the delays", "us"),
+                &self.late_us,
+            ),
+            figure(
+                "CPU time of a round trip beyond the delays, both sides",
+                Axis::log("beyond the delays", "us"),
+                &self.cpu_us,
+            ),
+            figure(
+                "CPU time over that of an offline optimum",
+                Axis::log("ratio", ""),
+                &self.over,
+            ),
+        ]
     }
 }
 
@@ -142,8 +164,9 @@ fn mean_over(over: &Series, name: &str, xs: &[f64]) -> Option<f64> {
     geometric_mean(&ratios)
 }
 
-/// The claims about times beyond the delay, in microseconds. `block_us`: what a block costs.
-fn claims(late: &Series, xs: &[f64], block_us: f64) -> Vec<Part> {
+/// The claims about times beyond the delays, in microseconds. `limit_us`: how long hybrids spin.
+fn claims(late: &Series, xs: &[f64], limit_us: u64) -> Vec<Part> {
+    let limit_us = limit_us as f64;
     // The middle of what all delays say that `is_wanted`.
     let middle = |what: &dyn Fn(f64) -> Option<f64>, is_wanted: &dyn Fn(f64) -> bool| {
         let values = xs.iter().filter(|x| is_wanted(**x));
@@ -190,8 +213,8 @@ fn claims(late: &Series, xs: &[f64], block_us: f64) -> Vec<Part> {
                 ["spin", name, pure].map(|name| middle(&|x| late.at(name, x), is_wanted));
             Some((spin?, own?, pure?))
         };
-        let short = all_three(&|x| x <= block_us / 2.0);
-        let long = all_three(&|x| x >= block_us * 4.0);
+        let short = all_three(&|x| x <= limit_us * 0.7);
+        let long = all_three(&|x| x >= limit_us * 1.3);
         let text = |(spin, own, pure_us): (f64, f64, f64)| {
             format!("{own:.1} us (spin {spin:.1}, {pure} {pure_us:.1})")
         };
@@ -228,8 +251,8 @@ mod tests {
     use crate::result::Verdict;
 
     #[test]
-    fn hybrids_must_change_over_at_what_a_block_costs() {
-        let xs = [0.0, 5.0, 100.0];
+    fn hybrids_must_change_over_where_they_stop_spinning() {
+        let xs = [0.0, 5.0, 20.0];
         let mut late = Series::default();
         for x in xs {
             let hybrid = |pure: f64| if x < 10.0 { 0.3 } else { pure };
@@ -245,13 +268,21 @@ mod tests {
                 late.add(name, x, value);
             }
         }
-        assert_eq!(weigh(&claims(&late, &xs, 10.0)).0, Verdict::Holds);
-        // The same, where blocks are so dear that hybrids should have spun on.
-        assert_eq!(weigh(&claims(&late, &xs, 300.0)).0, Verdict::Partly);
-        let (verdict, reasons) = weigh(&claims(&late, &xs, 10.0));
+        assert_eq!(weigh(&claims(&late, &xs, 10)).0, Verdict::Holds);
+        // The same, where hybrids should have spun on.
+        assert_eq!(weigh(&claims(&late, &xs, 300)).0, Verdict::Partly);
+        let (verdict, reasons) = weigh(&claims(&late, &xs, 10));
         assert!(
             reasons.contains("notify takes 1.33 times"),
             "{verdict:?} {reasons}"
         );
+    }
+
+    #[test]
+    fn delays_are_in_proportion_to_the_spin() {
+        let regime = |limit_us| Regime { limit_us };
+        let paper = delays_us(&regime(300), false);
+        assert_eq!((paper[0], paper[10]), (0, 600));
+        assert_eq!(delays_us(&regime(3), false), [0, 1, 2, 3, 4, 5, 6]);
     }
 }

@@ -1,6 +1,6 @@
 //! Its Figure 3: five pairs at once.
 
-use super::{HYBRIDS, NAMES, about, pair, rounds, strategies};
+use super::{HYBRIDS, NAMES, Regime, about, pair, regimes, rounds, strategies};
 use crate::claims::{Part, Rounds, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Figure, Kind};
@@ -16,7 +16,6 @@ use std::io;
 pub(super) struct Figure3;
 
 const PAIRS: usize = 5;
-const LAW: Law = Law::Uniform(300);
 /// The pieces of a bar.
 const PIECES: [&str; 3] = ["work", "user, beyond the work", "system"];
 
@@ -27,10 +26,11 @@ impl Experiment for Figure3 {
             "Five pairs at once, random delays of 0 to 300 us: time and scheduler",
             "Spinning keeps the others from running; blocking does better than being notified (by a third), yielding worse \
              since the scheduler thrashes; spinning first improves all three, halves the yields, and spin-block is best.",
-            "Five clients on one CPU call five servers on another, each its own, with 24 bytes; a server works for 0 to 300 \
-             us, drawn alike, before it answers. CPU times of all ten processes are exact, their division into user and \
-             system is by the kernel's ticks; switches are the kernel's counts. All for one message. Where the ten have \
-             nothing to wait for but the servers' CPU, a message takes its pair five times the mean delay, 750 us.",
+            "Five clients on one CPU and five servers on another send each other 24 bytes in turn, each its own partner; each \
+             works for a delay before it sends, drawn alike from 0 to as long as hybrids spin. Twice: for 300 us as in the \
+             paper, and for what a block costs on this machine. CPU times of all ten processes are exact, their division into \
+             user and system is by the kernel's ticks; switches are the kernel's counts. All for one round trip. Where the ten \
+             have nothing to wait for but their CPUs, a round trip takes its pair five times the mean delay.",
         )
     }
 
@@ -43,84 +43,57 @@ impl Experiment for Figure3 {
         let rounds = rounds(run, 2, 4);
         let strategies = strategies("handfast");
         let base = Plan {
-            task: Task::Service(LAW),
             pause: run.choose_pause(),
             ..pair(run)
         };
-        let echo = Plan {
-            task: Task::Echo,
-            ..base.clone()
-        };
-        run.expect(rounds as usize * (2 + strategies.len()));
-        let mut found = Found::default();
+        let regimes = regimes(run, &base);
+        run.expect(rounds as usize * (2 + regimes.len() * strategies.len()));
+        let mut found = vec![Found::default(), Found::default()];
         for _ in 0..rounds {
-            let costs = wait::costs(
-                run,
-                &echo,
-                run.timing(Timing::ms(5, 20), Timing::ms(20, 60)),
-            );
-            let delays_ns = LAW.delays_ns();
-            let least_ns = costs.and_then(|costs| {
-                let optimum = |delay_ns| costs.optimum_ns(delay_ns);
-                mean_cost(&delays_ns, 0, delays_ns.len() as u64, optimum)
-            });
-            for (index, (_, system)) in strategies.iter().enumerate() {
-                let measure = |sessions| Session::measure_together(sessions, timing);
-                let all = run.attempt_together(system.as_ref(), &base, PAIRS, measure);
-                if let Some(all) = all {
-                    found.add(index as f64, &Message::of(&all), least_ns);
+            let timing_of_costs = run.timing(Timing::ms(5, 20), Timing::ms(20, 60));
+            let costs = wait::costs(run, &base, timing_of_costs);
+            for (regime, found) in regimes.iter().zip(&mut found) {
+                let law = Law::Uniform(regime.limit_us);
+                let plan = Plan {
+                    task: Task::PingPong(law),
+                    spin_ns: regime.limit_us * 1_000,
+                    ..base.clone()
+                };
+                let delays_ns = law.delays_ns();
+                let least_ns = costs.and_then(|costs| {
+                    let both = |delay_ns| costs.both_ns(delay_ns);
+                    mean_cost(&delays_ns, 0, delays_ns.len() as u64, both)
+                });
+                for (index, (_, system)) in strategies.iter().enumerate() {
+                    let measure = |sessions| Session::measure_together(sessions, timing);
+                    let all = run.attempt_together(system.as_ref(), &plan, PAIRS, measure);
+                    if let Some(all) = all {
+                        found.add(index as f64, &RoundTrip::of(&all), least_ns);
+                    }
                 }
             }
         }
-        let (verdict, mut reasons) = judge(&found, |found| claims(&found.wall_us, &found.switches));
-        let over: Vec<String> = NAMES
-            .iter()
-            .enumerate()
-            .filter_map(|(index, name)| {
+        let (verdict, mut reasons) = judge(&found, |found| {
+            let each = regimes.iter().zip(found);
+            each.flat_map(|(regime, found)| regime.name(claims(&found.wall_us, &found.switches)))
+                .collect()
+        });
+        let mut figures = Vec::new();
+        for (regime, found) in regimes.iter().zip(&found) {
+            figures.extend(found.figures(regime));
+            let over = NAMES.iter().enumerate().filter_map(|(index, name)| {
                 Some(format!("{name} {:.1}", found.over.at(OVER, index as f64)?))
-            })
-            .collect();
-        reasons += &format!(
-            "; CPU beyond the work over an oracle's: {}",
-            over.join(", ")
-        );
-        let figure = |title: &str, kind, y, curves| Figure {
-            title: title.to_owned(),
-            kind,
-            x: Axis::linear("strategy", ""),
-            y,
-            curves,
-        };
+            });
+            reasons += &format!(
+                "; {regime}: CPU beyond the work over an oracle's: {}",
+                over.collect::<Vec<_>>().join(", ")
+            );
+        }
         Ok(Findings {
             measured: "handfast's seven strategies and its default, on both sides of all five pairs.".to_owned(),
             verdict,
             reasons,
-            figures: vec![
-                figure(
-                    "Time of a message, as one pair sees it",
-                    Kind::Bars,
-                    Axis::linear("time", "us"),
-                    found.wall_us.bars(&[WALL], &NAMES),
-                ),
-                figure(
-                    "CPU time of a message, both sides",
-                    Kind::Stacked,
-                    Axis::linear("CPU time", "us"),
-                    found.cpu_us.bars(&PIECES, &NAMES),
-                ),
-                figure(
-                    "Context switches of a message, both sides",
-                    Kind::Bars,
-                    Axis::linear("switches", ""),
-                    found.switches.bars(&[SWITCHES], &NAMES),
-                ),
-                figure(
-                    "CPU time beyond the work, over that of an offline optimum",
-                    Kind::Bars,
-                    Axis::log("ratio", ""),
-                    found.over.bars(&[OVER], &NAMES),
-                ),
-            ],
+            figures,
             tables: Vec::new(),
             notes: vec![
                 "The optimum has the machine to itself: it spins through a delay or sleeps once. Here another pair's work fills \
@@ -160,7 +133,43 @@ impl Rounds for Found {
 }
 
 impl Found {
-    fn add(&mut self, x: f64, message: &Message, least_ns: Option<f64>) {
+    fn figures(&self, regime: &Regime) -> [Figure; 4] {
+        let figure = |title: &str, kind, y, curves| Figure {
+            title: format!("{title}, {regime}"),
+            kind,
+            x: Axis::linear("strategy", ""),
+            y,
+            curves,
+        };
+        [
+            figure(
+                "Time of a round trip, as one pair sees it",
+                Kind::Bars,
+                Axis::linear("time", "us"),
+                self.wall_us.bars(&[WALL], &NAMES),
+            ),
+            figure(
+                "CPU time of a round trip, both sides",
+                Kind::Stacked,
+                Axis::linear("CPU time", "us"),
+                self.cpu_us.bars(&PIECES, &NAMES),
+            ),
+            figure(
+                "Context switches of a round trip, both sides",
+                Kind::Bars,
+                Axis::linear("switches", ""),
+                self.switches.bars(&[SWITCHES], &NAMES),
+            ),
+            figure(
+                "CPU time beyond the work, over that of an offline optimum",
+                Kind::Bars,
+                Axis::log("ratio", ""),
+                self.over.bars(&[OVER], &NAMES),
+            ),
+        ]
+    }
+
+    fn add(&mut self, x: f64, message: &RoundTrip, least_ns: Option<f64>) {
         self.wall_us.add(WALL, x, message.wall_us);
         let pieces = [message.work_us, message.user_us, message.system_us];
         for (piece, value) in PIECES.iter().zip(pieces) {
@@ -174,9 +183,9 @@ impl Found {
     }
 }
 
-/// The time of one message, among all pairs' together.
+/// The time of one round trip, among all pairs' together.
 #[derive(Debug, PartialEq)]
-struct Message {
+struct RoundTrip {
     wall_us: f64,
     work_us: f64,
     user_us: f64,
@@ -184,7 +193,7 @@ struct Message {
     switches: f64,
 }
 
-impl Message {
+impl RoundTrip {
     fn of(all: &[Watched]) -> Self {
         let sum = |what: &dyn Fn(&Watched) -> u64| all.iter().map(what).sum::<u64>() as f64;
         let messages = sum(&|one| one.sample.total()).max(1.0);
@@ -204,7 +213,7 @@ impl Message {
     }
 }
 
-/// The claims about times and switches of a message.
+/// The claims about times and switches of a round trip.
 fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
     let index = |name: &str| NAMES.iter().position(|known| *known == name);
     let wall = |name| wall_us.at(WALL, index(name)? as f64);
@@ -305,13 +314,13 @@ mod tests {
             user_ticks: 3,
             system_ticks: 1,
         };
-        let expected = Message {
+        let expected = RoundTrip {
             wall_us: 100.0,
             work_us: 50.0,
             user_us: 25.0,
             system_us: 25.0,
             switches: 2.0,
         };
-        assert_eq!(Message::of(&[watched]), expected);
+        assert_eq!(RoundTrip::of(&[watched]), expected);
     }
 }

@@ -1,0 +1,270 @@
+//! The file system of paper 001 (section 5.2): two processes with a cache of blocks each, in which several user-level threads access
+//! blocks that are in the other's memory at first. Messages of data and of consistency go both ways, and each process waits for
+//! any of its ports, and of its own calls, in one set.
+//!
+//! ```text
+//! client -> server   read block (a call, whose reply is the block; the server has it no more)
+//! client -> server   block is here (one-way)
+//! server -> client   give block back (one-way, once the client has many)
+//! client -> server   block is back (one-way, with the block if it was written to)
+//! ```
+
+use super::handfast::{self, Handfast};
+use super::{Caller, Named, System, Waits};
+use crate::plan::Plan;
+use crate::systems::child::{Seat, checksum};
+use ::handfast::{Event, Options, ReceiveRight, Request, Right, SendRight, Token, WaitSet};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+
+pub(crate) const SPIN: Files = Files(handfast::SPIN, "files-spin");
+pub(crate) const BLOCK: Files = Files(handfast::BLOCK, "files-block");
+pub(crate) const SPIN_BLOCK: Files = Files(handfast::SPIN_BLOCK, "files-spin-block");
+pub(crate) const DEFAULT: Files = Files(handfast::DEFAULT, "files-default");
+
+/// User-level threads of the client: what the harness calls a call is one access of each.
+pub const THREADS: usize = 4;
+/// Blocks of the file, and bytes of a block.
+const BLOCKS: u64 = 256;
+const BLOCK_BYTES: usize = 4096;
+/// Blocks that the client may have before the server asks for the oldest.
+const HELD_MAX: usize = 16;
+/// One in so many accesses writes.
+const WRITES_EVERY: u64 = 4;
+
+/// The first byte of a one-way message; the number of a block follows, and the block itself.
+const HERE: u8 = 1;
+const GIVE_BACK: u8 = 2;
+const BACK: u8 = 3;
+
+/// A strategy and its key.
+pub(crate) struct Files(Handfast, &'static str);
+
+impl Named for Files {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &'static str {
+        self.1
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        match plan.clients {
+            1 => Ok(()),
+            _ => Err("two processes share the files".to_owned()),
+        }
+    }
+}
+
+/// Bytes of a message about a block.
+fn about(kind: u8, block: u64) -> [u8; 9] {
+    let mut bytes = [kind; 9];
+    bytes[1..].copy_from_slice(&block.to_le_bytes());
+    bytes
+}
+
+/// The kind of a message, its block's number, and the block that came with it.
+fn parse(bytes: &[u8]) -> io::Result<(u8, u64, &[u8])> {
+    let parts = bytes.split_at_checked(9).filter(|(head, rest)| {
+        let is_block = rest.is_empty() || rest.len() == BLOCK_BYTES;
+        is_block && number_of(&head[1..]).is_some_and(|block| block < BLOCKS)
+    });
+    let (head, rest) = parts.ok_or_else(|| io::Error::other("a message about no block"))?;
+    Ok((head[0], number_of(&head[1..]).unwrap_or_default(), rest))
+}
+
+fn number_of(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().copied().map(u64::from_le_bytes)
+}
+
+impl System for Files {
+    type Caller = FilesCaller;
+
+    fn serve(&self, seat: &Seat, _: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
+        let mut set = WaitSet::with(self.options(seat)).map_err(io::Error::other)?;
+        let data = set.add(self.0.bind(seat)?);
+        let consistency = ::handfast::bind(&consistency_name(seat)).map_err(io::Error::other)?;
+        // The client's first message has a right to its port.
+        seat.ready();
+        let mut hello = consistency.receive().map_err(io::Error::other)?;
+        let client = match hello.take_rights().pop() {
+            Some(Right::Send(right)) => right,
+            other => return Err(io::Error::other(format!("no right but {other:?}"))),
+        };
+        set.add(consistency);
+        let mut server = FilesServer {
+            client,
+            blocks: HashMap::from_iter((0..BLOCKS).map(|block| (block, new_block(block)))),
+            held: VecDeque::new(),
+            waiting: Vec::new(),
+        };
+        loop {
+            match set.receive().map_err(io::Error::other)? {
+                Event::Message(token, request) if token == data => server.read(request)?,
+                Event::Message(_, request) => server.hear(request)?,
+                other => return Err(io::Error::other(format!("{other:?}"))),
+            }
+        }
+    }
+
+    fn connect(&self, seat: &Seat) -> io::Result<FilesCaller> {
+        let data = self.0.port(seat)?;
+        let consistency = ::handfast::connect_with(&consistency_name(seat), self.options(seat))
+            .map_err(io::Error::other)?;
+        let own: ReceiveRight = ::handfast::anonymous().map_err(io::Error::other)?;
+        let right = Right::from(own.mint(1));
+        consistency
+            .with([right])
+            .send(&[])
+            .map_err(io::Error::other)?;
+        let mut set = WaitSet::with(self.options(seat)).map_err(io::Error::other)?;
+        set.add(own);
+        Ok(FilesCaller {
+            set,
+            data,
+            consistency,
+            cache: HashMap::new(),
+            written: HashSet::new(),
+            accesses: 0,
+        })
+    }
+}
+
+impl Files {
+    fn options(&self, seat: &Seat) -> Options {
+        Options::new().strategy(self.0.strategy_of(seat))
+    }
+}
+
+fn consistency_name(seat: &Seat) -> String {
+    format!("{}-consistency", seat.address)
+}
+
+fn new_block(block: u64) -> Box<[u8]> {
+    let words = block.to_le_bytes().repeat(BLOCK_BYTES / size_of::<u64>());
+    words.into()
+}
+
+/// The process in whose memory the blocks are at first.
+struct FilesServer {
+    client: SendRight,
+    blocks: HashMap<u64, Box<[u8]>>,
+    /// The blocks that the client has said it has, oldest first.
+    held: VecDeque<u64>,
+    /// Reads of blocks that the client has still.
+    waiting: Vec<(u64, Request)>,
+}
+
+impl FilesServer {
+    fn read(&mut self, mut request: Request) -> io::Result<()> {
+        let message = request.take_message();
+        let block = number_of(&message).ok_or_else(|| io::Error::other("a read of no block"))?;
+        match self.blocks.remove(&block) {
+            Some(bytes) => request.reply(&bytes).map_err(io::Error::other),
+            None => {
+                self.waiting.push((block, request));
+                Ok(())
+            }
+        }
+    }
+
+    fn hear(&mut self, request: Request) -> io::Result<()> {
+        let message = request.into_message();
+        let (kind, block, written) = parse(&message)?;
+        if kind == HERE {
+            self.held.push_back(block);
+            if self.held.len() > HELD_MAX
+                && let Some(oldest) = self.held.pop_front()
+            {
+                let message = about(GIVE_BACK, oldest);
+                self.client.send(&message).map_err(io::Error::other)?;
+            }
+            return Ok(());
+        }
+        // One that was not written to is as on the disk.
+        let bytes = match written {
+            [] => new_block(block),
+            written => written.into(),
+        };
+        match self.waiting.iter().position(|(wanted, _)| *wanted == block) {
+            Some(place) => {
+                let (_, request) = self.waiting.swap_remove(place);
+                request.reply(&bytes).map_err(io::Error::other)
+            }
+            None => {
+                self.blocks.insert(block, bytes);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The process whose threads access the blocks.
+pub(crate) struct FilesCaller {
+    set: WaitSet,
+    data: SendRight,
+    consistency: SendRight,
+    cache: HashMap<u64, Box<[u8]>>,
+    written: HashSet<u64>,
+    accesses: u64,
+}
+
+impl Caller for FilesCaller {
+    fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        // Each thread waits for a block of its own.
+        let mut threads: HashMap<Token, u64> = HashMap::new();
+        for _ in 0..THREADS {
+            let block = self.accesses % BLOCKS;
+            let call = self.data.try_call(&block.to_le_bytes());
+            let token = self.set.add_call(call.map_err(io::Error::other)?);
+            threads.insert(token, block);
+            self.accesses += 1;
+        }
+        while !threads.is_empty() {
+            match self.set.receive().map_err(io::Error::other)? {
+                Event::Reply(token, read) => {
+                    let read = read.map_err(io::Error::other)?;
+                    let block = threads.remove(&token);
+                    let block = block.ok_or_else(|| io::Error::other("a reply to no thread"))?;
+                    self.access(block, &read)?;
+                }
+                Event::Message(_, request) => self.hear(request)?,
+                other => return Err(io::Error::other(format!("{other:?}"))),
+            }
+        }
+        handfast::fill(reply, request)
+    }
+}
+
+impl FilesCaller {
+    /// A thread has its block: reads all of it, or writes to it.
+    fn access(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
+        let sum = block.wrapping_mul((BLOCK_BYTES / size_of::<u64>()) as u64);
+        if bytes.len() != BLOCK_BYTES || checksum(bytes) != sum {
+            return Err(io::Error::other(format!("block {block} is another")));
+        }
+        self.cache.insert(block, bytes.into());
+        if block.is_multiple_of(WRITES_EVERY) {
+            self.written.insert(block);
+        }
+        (self.consistency.send(&about(HERE, block))).map_err(io::Error::other)
+    }
+
+    /// The server asks for a block.
+    fn hear(&mut self, request: Request) -> io::Result<()> {
+        let message = request.into_message();
+        let (_, block, _) = parse(&message)?;
+        let bytes = self.cache.remove(&block);
+        let bytes = bytes.ok_or_else(|| io::Error::other("a block that is not here"))?;
+        let mut back = about(BACK, block).to_vec();
+        if self.written.remove(&block) {
+            back.extend_from_slice(&bytes);
+        }
+        self.consistency.send(&back).map_err(io::Error::other)
+    }
+}
