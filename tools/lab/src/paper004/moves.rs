@@ -27,8 +27,8 @@ impl Experiment for Moves {
             "A port migrates with its messages, and its senders go on: once they know of the new home they send there, so that a move \
              costs them something once, and nothing afterwards (the paper gives no figure).",
             "A client calls a port without pause, which goes to another process after so many calls, and back after as many. Each call \
-             must be answered. A port that stays is called in the same round, by the same strategy. Three processes share the CPUs as \
-             the scheduler puts them. The time of a move is what the calls between two moves take longer than those to the port that \
+             must be answered. A port that stays is called in the same round, by the same strategy. The client has a CPU to itself; the \
+             processes that the port goes between share another where there are two. The time of a move is what the calls between two moves take longer than those to the port that \
              stays.",
         )
     }
@@ -45,8 +45,12 @@ impl Experiment for Moves {
         let mut found = Found::default();
         let find = |key| systems::find(key).ok_or(io::ErrorKind::NotFound);
         let (moving, staying) = (find("moving-default")?, find("handfast-default")?);
+        let base = Plan {
+            placement: run.best_placement(),
+            ..Plan::echo()
+        };
         for _ in 0..rounds {
-            let Some(stays) = run.turn(staying.as_ref(), &Plan::echo(), timing) else {
+            let Some(stays) = run.turn(staying.as_ref(), &base, timing) else {
                 continue;
             };
             let call_ns = 1e9 / stays.per_second();
@@ -54,7 +58,7 @@ impl Experiment for Moves {
                 let plan = Plan {
                     task: Task::Move(*after),
                     servers: 2,
-                    ..Plan::echo()
+                    ..base.clone()
                 };
                 let Some(moves) = run.turn(moving.as_ref(), &plan, timing) else {
                     continue;
