@@ -150,6 +150,18 @@ pub(crate) fn of_handle(
     right
 }
 
+/// The same right once more, as it is; its callers wait like that.
+fn again(right: &SendRight, waiting: WaitBy) -> SendRight {
+    if !is_forked(right) {
+        right.link.imports().copied(right.handle);
+    }
+    let link = right.link.clone();
+    with_origin(
+        of_handle(right.process(), link, right.port, right.handle, waiting),
+        right.origin.clone(),
+    )
+}
+
 /// As [`of_handle`]; its callers wait as the environment says.
 #[inline]
 pub(crate) fn usual(

@@ -4,8 +4,9 @@ use super::SendRight;
 use crate::link::spread::Entry;
 use crate::options::WaitBy;
 use crate::rank;
+use core::sync::atomic::{AtomicU32, Ordering};
 use handfast_sys::sync::Mutex;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// See the module text.
 #[derive(Default)]
@@ -14,7 +15,9 @@ pub(super) struct Aside {
     waiting: Mutex<Option<WaitBy>, rank::SendWaiting>,
     /// The right it has become since its port moved, with its options; `None`, for ever, for a right whose port
     /// stays.
-    pub(super) moved: OnceLock<Option<Box<SendRight>>>,
+    pub(super) moved: OnceLock<Option<Arc<SendRight>>>,
+    /// The right it has become since, where that is many moves on.
+    newest: OnceLock<Box<Newest>>,
     /// The right for each CPU, if the port is served on each; `None`, for ever, for those rights themselves.
     pub(super) spread: OnceLock<Option<Box<Spread>>>,
 }
@@ -37,19 +40,77 @@ pub(super) fn set_waiting(right: &SendRight, waiting: WaitBy) {
 }
 
 /// The right it has become since its port moved, or that the port stays, if a thread has asked.
-pub(super) fn known_moved(right: &SendRight) -> Option<&Option<Box<SendRight>>> {
+pub(super) fn known_moved(right: &SendRight) -> Option<&Option<Arc<SendRight>>> {
     right.aside.get().and_then(|aside| aside.moved.get())
+}
+
+/// The last right that it has become of those that were noted ([`is_newest`]).
+pub(super) fn newest(right: &SendRight) -> Option<&Arc<SendRight>> {
+    right.aside.get()?.newest.get()?.last()
+}
+
+/// Notes that it has become that one.
+pub(super) fn is_newest(right: &SendRight, newest: &Arc<SendRight>) {
+    let all = aside(right).newest.get_or_init(Box::default);
+    all.push(newest.clone());
 }
 
 impl Aside {
     /// Drops what its right has become, one after the other and not one within the other: others say how many those are.
     #[cold]
     pub(super) fn drop_moved(&mut self) {
+        self.newest = OnceLock::new();
         let mut moved = self.moved.take();
-        while let Some(Some(mut right)) = moved {
-            let aside = right.aside.get_mut();
-            moved = aside.and_then(|aside| aside.moved.take());
+        while let Some(Some(right)) = moved {
+            // No other has it: the threads that used this right have let go of it.
+            let mut right = Arc::into_inner(right);
+            let aside = right.as_mut().and_then(|right| right.aside.get_mut());
+            moved = aside.and_then(|aside| {
+                aside.newest = OnceLock::new();
+                aside.moved.take()
+            });
         }
+    }
+}
+
+/// Rights, each noted once and kept: a thread that was given one uses it as long as the list is there. Block `n` has room for
+/// two to the power of `n`.
+#[derive(Default)]
+struct Newest {
+    count: AtomicU32,
+    blocks: [OnceLock<Box<[OnceLock<Arc<SendRight>>]>>; BLOCKS],
+}
+
+const BLOCKS: usize = 24;
+
+impl Newest {
+    /// The place of the right with this number, from 0 on: its block, and where in there.
+    const fn place(number: u32) -> (usize, usize) {
+        let block = (number + 1).ilog2();
+        (block as usize, (number + 1 - (1 << block)) as usize)
+    }
+
+    fn get(&self, number: u32) -> Option<&Arc<SendRight>> {
+        let (block, place) = Self::place(number);
+        self.blocks.get(block)?.get()?.get(place)?.get()
+    }
+
+    fn last(&self) -> Option<&Arc<SendRight>> {
+        // Relaxed: a number; what it names is behind its own `OnceLock`.
+        self.get(self.count.load(Ordering::Relaxed).checked_sub(1)?)
+    }
+
+    /// Where another thread notes one at the same time, one of the two is noted. None is when all blocks are full.
+    fn push(&self, right: Arc<SendRight>) {
+        let number = self.count.load(Ordering::Relaxed);
+        let (block, place) = Self::place(number);
+        let Some(block_of) = self.blocks.get(block) else {
+            return;
+        };
+        let make = || (0..1 << block).map(|_| OnceLock::new()).collect();
+        let _ = block_of.get_or_init(make)[place].set(right);
+        // Relaxed: as in `last`.
+        self.count.fetch_max(number + 1, Ordering::Relaxed);
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn used_at(this: &SendRight, link: &Arc<Link>, lane: Option<u32>) {
         if Arc::ptr_eq(&right.link, link) {
             uses(right, lane);
         }
-        named = route::next(right);
+        named = route::next(right).map(|next| &**next);
     }
 }
 
@@ -61,17 +61,8 @@ impl Drop for SendRight {
 impl Clone for SendRight {
     fn clone(&self) -> Self {
         let _shield = deadline::shield();
-        if !super::is_forked(self) {
-            self.link.imports().copied(self.handle);
-        }
-        let (link, waiting) = (self.link.clone(), aside::waiting(self));
-        route::with_shortcut(
-            super::with_origin(
-                super::of_handle(self.process(), link, self.port, self.handle, waiting),
-                self.origin.clone(),
-            ),
-            self.shortcut.as_ref().map(|by| by.again()),
-        )
+        let again = super::again(self, aside::waiting(self));
+        route::with_shortcut(again, self.shortcut.as_ref().map(|by| by.again()))
     }
 }
 

@@ -10,7 +10,7 @@
 //! nothing has happened to the link since ([`successor`] looks what has).
 
 use super::ended::is_revoked;
-use super::{Origin, SendRight, aside, claimed, spread, waiting};
+use super::{Origin, SendRight, aside, claimed, spread};
 use crate::error::{Gone, SendError};
 use crate::link::redirects::{self, Moved};
 use crate::options::Waiting;
@@ -25,16 +25,46 @@ use std::sync::Arc;
 /// `spread`).
 #[inline]
 pub(crate) fn best(right: &SendRight) -> &SendRight {
-    let mut best = right;
-    // As often as its port has moved: by a loop, since others say how often that is.
-    while let Some(next) = next(best) {
-        best = next;
-    }
+    let best = match next(right) {
+        Some(next) => newest(right, next),
+        None => right,
+    };
     spread::here(best)
 }
 
+/// Steps after which the right that they lead to is noted.
+const STEPS: u32 = 16;
+
+/// The last right that a right has become which has become `next`.
+#[cold]
+fn newest<'a>(right: &'a SendRight, next: &'a Arc<SendRight>) -> &'a SendRight {
+    let (newest, steps) = walk(right, next);
+    if steps >= STEPS {
+        aside::is_newest(right, newest);
+    }
+    newest
+}
+
+/// The same, and the steps that lead there: few, however often its port has moved, where a thread has looked before.
+fn walk<'a>(right: &'a SendRight, next: &'a Arc<SendRight>) -> (&'a Arc<SendRight>, u32) {
+    let mut newest = aside::newest(right).unwrap_or(next);
+    let mut steps = 0;
+    // By a loop: others say how often the port has moved.
+    while let Some(next) = self::next(newest) {
+        newest = next;
+        steps += 1;
+    }
+    (newest, steps)
+}
+
+/// How many steps the next message by this right takes to its new home.
+#[cfg(test)]
+pub(crate) fn steps(right: &SendRight) -> u32 {
+    next(right).map_or(0, |next| walk(right, next).1)
+}
+
 #[inline]
-pub(super) fn next(right: &SendRight) -> Option<&SendRight> {
+pub(crate) fn next(right: &SendRight) -> Option<&Arc<SendRight>> {
     let direct = match &right.origin {
         Origin::Vine(Some(upgrade)) => upgrade.direct(),
         _ => None,
@@ -44,7 +74,7 @@ pub(super) fn next(right: &SendRight) -> Option<&SendRight> {
 
 /// The right it has become since its port moved.
 #[inline]
-pub(super) fn moved_to(right: &SendRight) -> Option<&SendRight> {
+pub(super) fn moved_to(right: &SendRight) -> Option<&Arc<SendRight>> {
     if right.link.rights.redirects.has_moved() {
         look_moved(right)
     } else {
@@ -53,17 +83,26 @@ pub(super) fn moved_to(right: &SendRight) -> Option<&SendRight> {
 }
 
 #[cold]
-fn look_moved(right: &SendRight) -> Option<&SendRight> {
+fn look_moved(right: &SendRight) -> Option<&Arc<SendRight>> {
     if let Some(moved) = aside::known_moved(right) {
-        return moved.as_deref();
+        return moved.as_ref();
     }
-    let moved = redirects::direct(&right.link, right.handle)?;
-    let direct = direct(&moved)?.clone();
-    waiting::wait_by(&direct, aside::waiting(right));
+    let mut moved = redirects::direct(&right.link, right.handle)?;
+    // Where its port has moved several times since, one step is for all.
+    while let Some(next) = next_of(&moved) {
+        moved = next;
+    }
+    let direct = super::again(direct(&moved)?, aside::waiting(right));
     let moved = aside::aside(right)
         .moved
-        .get_or_init(|| Some(Box::new(direct)));
-    moved.as_deref()
+        .get_or_init(|| Some(Arc::new(direct)));
+    moved.as_ref()
+}
+
+/// The next one, that such a right has become in its turn.
+fn next_of(moved: &Moved) -> Option<Arc<Moved>> {
+    let right = direct(moved)?;
+    redirects::direct(&right.link, right.handle)
 }
 
 /// The right that a right has become whose port has moved.

@@ -21,7 +21,7 @@ pub(crate) struct Upgrade {
     pub(crate) exporter: [u8; 20],
     /// The introducer's number for the statement to the exporter.
     pub(crate) number: u64,
-    direct: OnceLock<SendRight>,
+    direct: OnceLock<Arc<SendRight>>,
     options: Mutex<Option<Options>, rank::DoorOptions>,
     is_declined: AtomicBool,
     /// The introducer is another user's.
@@ -78,7 +78,7 @@ impl Upgrade {
         if let Some(options) = *options {
             direct.set_options(options);
         }
-        let _ = self.direct.set(direct);
+        let _ = self.direct.set(Arc::new(direct));
     }
 
     /// A call that went by the vine has been answered.
@@ -87,7 +87,7 @@ impl Upgrade {
     }
 
     /// The direct right, if nothing is under way that it could overtake.
-    pub(crate) fn direct(&self) -> Option<&SendRight> {
+    pub(crate) fn direct(&self) -> Option<&Arc<SendRight>> {
         let direct = self.direct.get()?;
         // Relaxed: as in `goes`.
         let is_next = self.under_way.load(Ordering::Relaxed) == 0;
@@ -98,7 +98,8 @@ impl Upgrade {
     pub(crate) fn is_held(&self) -> bool {
         let direct = self.direct.get();
         // Relaxed: as in `goes`.
-        direct.is_some_and(claimed::is_held) && self.under_way.load(Ordering::Relaxed) == 0
+        direct.is_some_and(|direct| claimed::is_held(direct))
+            && self.under_way.load(Ordering::Relaxed) == 0
     }
 
     /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately.

@@ -10,13 +10,19 @@ impl SendRight {
     /// Changes how callers of this right wait, for replies and for room, from the next wait on. Callers of
     /// clones of the right wait as before. A short lock.
     pub fn set_options(&self, options: Options) {
-        if let Origin::Vine(Some(upgrade)) = &self.origin {
-            upgrade.set_options(options);
+        let waiting = self.process().configuration.resolve(options);
+        let mut right = self;
+        // By a loop: others say how often its port has moved.
+        loop {
+            if let Origin::Vine(Some(upgrade)) = &right.origin {
+                upgrade.set_options(options);
+            }
+            wait_by(right, waiting);
+            match aside::known_moved(right) {
+                Some(Some(moved)) => right = moved,
+                _ => break,
+            }
         }
-        if let Some(Some(moved)) = aside::known_moved(self) {
-            moved.set_options(options);
-        }
-        wait_by(self, self.process().configuration.resolve(options));
     }
 }
 
