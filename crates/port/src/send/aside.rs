@@ -78,8 +78,10 @@ impl Aside {
 #[derive(Default)]
 struct Newest {
     count: AtomicU32,
-    blocks: [OnceLock<Box<[OnceLock<Arc<SendRight>>]>>; BLOCKS],
+    blocks: [OnceLock<Block>; BLOCKS],
 }
+
+type Block = Box<[OnceLock<Arc<SendRight>>]>;
 
 const BLOCKS: usize = 24;
 
