@@ -96,7 +96,7 @@ fn regimes(run: &mut Run, base: &Plan) -> [Regime; 2] {
 
 impl Regime {
     /// The parts of a claim, of this regime.
-    fn name(&self, mut parts: Vec<Part>) -> Vec<Part> {
+    fn label(&self, mut parts: Vec<Part>) -> Vec<Part> {
         for part in &mut parts {
             part.found = format!("{self}: {}", part.found);
         }

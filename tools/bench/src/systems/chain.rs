@@ -1,24 +1,23 @@
 //! Servers in a chain: each passes the request on to the next, the last one answers it.
 
-use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits};
+use super::handfast::{self, By, Usage};
+use super::{Caller, System, Waits};
 use crate::plan::Plan;
 use crate::systems::child::Seat;
 use ::handfast::{Counters, Memory, Right, SendRight};
-use handfast_sys::cpu;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-pub(crate) const NESTED_SPIN: Chain = Chain(handfast::SPIN, Way::Nested, "nested-spin");
-pub(crate) const NESTED_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Nested, "nested-default");
-pub(crate) const TAIL_SPIN: Chain = Chain(handfast::SPIN, Way::Tail, "tail-spin");
-pub(crate) const TAIL_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Tail, "tail-default");
-pub(crate) const MEMORY_DEFAULT: Chain = Chain(handfast::DEFAULT, Way::Memory, "memory-default");
+pub(crate) const NESTED_SPIN: By<Way> = By(handfast::SPIN, "nested-spin", Way::Nested);
+pub(crate) const NESTED_DEFAULT: By<Way> = By(handfast::DEFAULT, "nested-default", Way::Nested);
+pub(crate) const TAIL_SPIN: By<Way> = By(handfast::SPIN, "tail-spin", Way::Tail);
+pub(crate) const TAIL_DEFAULT: By<Way> = By(handfast::DEFAULT, "tail-default", Way::Tail);
+pub(crate) const MEMORY_DEFAULT: By<Way> = By(handfast::DEFAULT, "memory-default", Way::Memory);
 
 /// How a server passes a request on.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+pub(crate) enum Way {
     /// Calls the next, waits, and replies with what comes back.
     Nested,
     /// Forwards to the next, which replies in its place.
@@ -27,38 +26,19 @@ enum Way {
     Memory,
 }
 
-/// A strategy, a way, and the key of both.
-pub(crate) struct Chain(Handfast, Way, &'static str);
-
-impl Named for Chain {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn key(&self) -> &'static str {
-        self.2
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-
-    fn supports(&self, plan: &Plan) -> Result<(), String> {
-        let processes = plan.servers + plan.clients;
-        if self.waits() == Waits::Spins && (cpu::available() as usize) < processes {
-            return Err(format!("{processes} that spin need as many CPUs"));
-        }
-        Ok(())
+impl Usage for Way {
+    fn supports(&self, waits: Waits, plan: &Plan) -> Result<(), String> {
+        handfast::has_cpus(waits, plan.servers + plan.clients)
     }
 }
 
-impl System for Chain {
+impl System for By<Way> {
     type Caller = ChainCaller;
 
     fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
         let next = seat.index + 1;
         if next == seat.plan.servers {
-            return match self.1 {
+            return match self.2 {
                 Way::Memory => self.take_memory(seat, handler),
                 Way::Nested | Way::Tail => self.0.serve(seat, handler),
             };
@@ -69,7 +49,7 @@ impl System for Chain {
         let mut reply = vec![0; seat.plan.reply_bytes()];
         let mut request = port.receive().map_err(io::Error::other)?;
         loop {
-            match self.1 {
+            match self.2 {
                 Way::Nested => {
                     let answer = next.call_into(request.bytes(), &mut reply);
                     let len = answer.map_err(io::Error::other)?;
@@ -98,12 +78,12 @@ impl System for Chain {
         let mut caller = ChainCaller {
             links: Vec::new(),
             first: self.0.port(seat)?,
-            content: match self.1 {
+            content: match self.2 {
                 Way::Memory => Some(Memory::from_bytes(&content).map_err(io::Error::other)?),
                 Way::Nested | Way::Tail => None,
             },
         };
-        if self.1 != Way::Nested {
+        if self.2 != Way::Nested {
             let rights = (0..seat.plan.servers).map(|number| self.0.port_of(seat, number));
             caller.links = rights.collect::<io::Result<_>>()?;
             caller.find_paths(&seat.plan)?;
@@ -112,7 +92,7 @@ impl System for Chain {
     }
 }
 
-impl Chain {
+impl By<Way> {
     /// The last server, where content comes as memory. The handler, which does not look at it, gets as many other bytes.
     fn take_memory(
         &self,

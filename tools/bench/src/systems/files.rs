@@ -9,18 +9,18 @@
 //! client -> server   block is back (one-way, with the block if it was written to)
 //! ```
 
-use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits};
+use super::handfast::{self, By, Usage};
+use super::{Caller, System, Waits};
 use crate::plan::Plan;
 use crate::systems::child::{Seat, checksum};
 use ::handfast::{Event, Options, ReceiveRight, Request, Right, SendRight, Token, WaitSet};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
-pub(crate) const SPIN: Files = Files(handfast::SPIN, "files-spin");
-pub(crate) const BLOCK: Files = Files(handfast::BLOCK, "files-block");
-pub(crate) const SPIN_BLOCK: Files = Files(handfast::SPIN_BLOCK, "files-spin-block");
-pub(crate) const DEFAULT: Files = Files(handfast::DEFAULT, "files-default");
+pub(crate) const SPIN: By<Files> = By(handfast::SPIN, "files-spin", Files);
+pub(crate) const BLOCK: By<Files> = By(handfast::BLOCK, "files-block", Files);
+pub(crate) const SPIN_BLOCK: By<Files> = By(handfast::SPIN_BLOCK, "files-spin-block", Files);
+pub(crate) const DEFAULT: By<Files> = By(handfast::DEFAULT, "files-default", Files);
 
 /// User-level threads of the client: what the harness calls a call is one access of each.
 pub const THREADS: usize = 4;
@@ -37,23 +37,11 @@ const HERE: u8 = 1;
 const GIVE_BACK: u8 = 2;
 const BACK: u8 = 3;
 
-/// A strategy and its key.
-pub(crate) struct Files(Handfast, &'static str);
+/// See the module text.
+pub(crate) struct Files;
 
-impl Named for Files {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn key(&self) -> &'static str {
-        self.1
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-
-    fn supports(&self, plan: &Plan) -> Result<(), String> {
+impl Usage for Files {
+    fn supports(&self, _: Waits, plan: &Plan) -> Result<(), String> {
         match plan.clients {
             1 => Ok(()),
             _ => Err("two processes share the files".to_owned()),
@@ -82,7 +70,7 @@ fn number_of(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().copied().map(u64::from_le_bytes)
 }
 
-impl System for Files {
+impl System for By<Files> {
     type Caller = FilesCaller;
 
     fn serve(&self, seat: &Seat, _: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {
@@ -135,7 +123,7 @@ impl System for Files {
     }
 }
 
-impl Files {
+impl By<Files> {
     fn options(&self, seat: &Seat) -> Options {
         Options::new().strategy(self.0.strategy_of(seat))
     }

@@ -1,8 +1,10 @@
 //! handfast through its public API, with one strategy on both sides: its default, the seven of paper 001, and the four of paper 000.
 
 use super::{Caller, Named, System, Waits};
+use crate::plan::Plan;
 use crate::systems::child::Seat;
 use handfast::{Options, ReceiveRight, SendRight, Strategy};
+use handfast_sys::cpu;
 use std::io;
 use std::time::Duration;
 
@@ -95,6 +97,43 @@ impl Named for Handfast {
 
     fn waits(&self) -> Waits {
         self.waits
+    }
+}
+
+/// A strategy, the key of a system, and what that system does with handfast.
+pub(crate) struct By<U>(pub(super) Handfast, pub(super) &'static str, pub(super) U);
+
+/// The use that a system makes of handfast, apart from its strategy.
+pub(crate) trait Usage {
+    /// As [`Named::supports`], of a system that waits like that.
+    fn supports(&self, _waits: Waits, _plan: &Plan) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// Whether so many processes that wait like that have a CPU each, if they need one.
+pub(super) fn has_cpus(waits: Waits, processes: usize) -> Result<(), String> {
+    match waits == Waits::Spins && (cpu::available() as usize) < processes {
+        true => Err(format!("{processes} that spin need as many CPUs")),
+        false => Ok(()),
+    }
+}
+
+impl<U: Usage> Named for By<U> {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+
+    fn key(&self) -> &'static str {
+        self.1
+    }
+
+    fn waits(&self) -> Waits {
+        self.0.waits()
+    }
+
+    fn supports(&self, plan: &Plan) -> Result<(), String> {
+        self.2.supports(self.waits(), plan)
     }
 }
 

@@ -1,37 +1,25 @@
 //! handfast's calls with a block lent beside their bytes: the payload is made where it is lent from, and
 //! the server copies it out line by line.
 
-use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits};
+use super::handfast::{self, By, Usage};
+use super::{Caller, System, Waits};
 use crate::plan::{Plan, Task};
 use crate::shared::Piece;
 use crate::systems::child::Seat;
 use ::handfast::{Arena, Loan, SendRight};
 use std::io;
 
-pub(crate) const SPIN: Loans = Loans(handfast::SPIN, "loan-spin");
-pub(crate) const DEFAULT: Loans = Loans(handfast::DEFAULT, "loan-default");
+pub(crate) const SPIN: By<Loans> = By(handfast::SPIN, "loan-spin", Loans);
+pub(crate) const DEFAULT: By<Loans> = By(handfast::DEFAULT, "loan-default", Loans);
 
 /// So many that one has come back whenever the next is made; two take turns.
 const BLOCKS: usize = 4;
 
-/// A strategy and its key.
-pub(crate) struct Loans(Handfast, &'static str);
+/// See the module text.
+pub(crate) struct Loans;
 
-impl Named for Loans {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn key(&self) -> &'static str {
-        self.1
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-
-    fn supports(&self, plan: &Plan) -> Result<(), String> {
+impl Usage for Loans {
+    fn supports(&self, _: Waits, plan: &Plan) -> Result<(), String> {
         if plan.task == Task::Consume && plan.clients == 1 {
             return Ok(());
         }
@@ -59,7 +47,7 @@ fn bytes_of(piece: Piece) -> [u8; size_of::<Piece>()] {
     bytes
 }
 
-impl System for Loans {
+impl System for By<Loans> {
     type Caller = LoanCaller;
 
     /// Does the task itself, since the harness's handler wants a private copy of all.

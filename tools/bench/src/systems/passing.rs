@@ -1,35 +1,22 @@
 //! handfast's calls with rights beside their bytes.
 
-use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits, third};
+use super::handfast::{self, By, Usage};
+use super::{Caller, System, Waits, third};
 use crate::plan::{Passed, Plan, Task};
 use crate::systems::child::Seat;
 use ::handfast::{OwnRight, ReceiveRight, Right, SendRight};
-use handfast_sys::cpu;
 use std::io;
 
-pub(crate) const SPIN: Passing = Passing(handfast::SPIN, "passing-spin");
-pub(crate) const DEFAULT: Passing = Passing(handfast::DEFAULT, "passing-default");
+pub(crate) const SPIN: By<Passing> = By(handfast::SPIN, "passing-spin", Passing);
+pub(crate) const DEFAULT: By<Passing> = By(handfast::DEFAULT, "passing-default", Passing);
 
-/// A strategy and its key.
-pub(crate) struct Passing(Handfast, &'static str);
+/// See the module text.
+pub(crate) struct Passing;
 
-impl Named for Passing {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
-
-    fn key(&self) -> &'static str {
-        self.1
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-
-    fn supports(&self, plan: &Plan) -> Result<(), String> {
+impl Usage for Passing {
+    fn supports(&self, waits: Waits, plan: &Plan) -> Result<(), String> {
         let spinning = match plan.task {
-            Task::Pass(Passed::Strangers) if self.waits() == Waits::Spins => {
+            Task::Pass(Passed::Strangers) if waits == Waits::Spins => {
                 return Err("servers that wait for their turn do not spin".to_owned());
             }
             // The client's second thread with them.
@@ -38,10 +25,7 @@ impl Named for Passing {
             }
             _ => return Err("one client passes rights".to_owned()),
         };
-        if self.waits() == Waits::Spins && (cpu::available() as usize) < spinning {
-            return Err(format!("{spinning} that spin need as many CPUs"));
-        }
-        Ok(())
+        handfast::has_cpus(waits, spinning)
     }
 }
 
@@ -52,7 +36,7 @@ fn passed(seat: &Seat) -> Passed {
     }
 }
 
-impl System for Passing {
+impl System for By<Passing> {
     type Caller = PassingCaller;
 
     fn serve(&self, seat: &Seat, mut handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {

@@ -1,33 +1,21 @@
 //! handfast's calls with a header and a body that lie in two places, as one message.
 
-use super::handfast::{self, Handfast};
-use super::{Caller, Named, System, Waits};
+use super::handfast::{self, By, Usage};
+use super::{Caller, System};
 use crate::shared::Piece;
 use crate::systems::child::Seat;
 use ::handfast::SendRight;
 use std::io::{self, IoSlice};
 
-pub(crate) const SPIN: Pieces = Pieces(handfast::SPIN, "pieces-spin");
-pub(crate) const DEFAULT: Pieces = Pieces(handfast::DEFAULT, "pieces-default");
+pub(crate) const SPIN: By<Pieces> = By(handfast::SPIN, "pieces-spin", Pieces);
+pub(crate) const DEFAULT: By<Pieces> = By(handfast::DEFAULT, "pieces-default", Pieces);
 
-/// A strategy and its key.
-pub(crate) struct Pieces(Handfast, &'static str);
+/// See the module text.
+pub(crate) struct Pieces;
 
-impl Named for Pieces {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
+impl Usage for Pieces {}
 
-    fn key(&self) -> &'static str {
-        self.1
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-}
-
-impl System for Pieces {
+impl System for By<Pieces> {
     type Caller = PiecesCaller;
 
     fn serve(&self, seat: &Seat, handler: impl FnMut(&mut [u8]) -> usize) -> io::Result<()> {

@@ -1,38 +1,26 @@
 //! One-way streams of any message size through handfast, with one strategy on both sides.
 
-use super::handfast::{self, Handfast};
-use super::{Named, OneWay, Producer, Waits};
+use super::handfast::{self, By, Usage};
+use super::{OneWay, Producer};
 use crate::systems::child::Seat;
 use ::handfast::SendRight;
 use std::io;
 
-pub(crate) const SPIN: Ttcp = Ttcp(handfast::SPIN, "ttcp-spin");
-pub(crate) const SCHED: Ttcp = Ttcp(handfast::SCHED, "ttcp-sched");
-pub(crate) const BLOCK: Ttcp = Ttcp(handfast::BLOCK, "ttcp-block");
-pub(crate) const NOTIFY: Ttcp = Ttcp(handfast::NOTIFY, "ttcp-notify");
-pub(crate) const SPIN_SCHED: Ttcp = Ttcp(handfast::SPIN_SCHED, "ttcp-spin-sched");
-pub(crate) const SPIN_BLOCK: Ttcp = Ttcp(handfast::SPIN_BLOCK, "ttcp-spin-block");
-pub(crate) const SPIN_NOTIFY: Ttcp = Ttcp(handfast::SPIN_NOTIFY, "ttcp-spin-notify");
-pub(crate) const DEFAULT: Ttcp = Ttcp(handfast::DEFAULT, "ttcp-default");
+pub(crate) const SPIN: By<Ttcp> = By(handfast::SPIN, "ttcp-spin", Ttcp);
+pub(crate) const SCHED: By<Ttcp> = By(handfast::SCHED, "ttcp-sched", Ttcp);
+pub(crate) const BLOCK: By<Ttcp> = By(handfast::BLOCK, "ttcp-block", Ttcp);
+pub(crate) const NOTIFY: By<Ttcp> = By(handfast::NOTIFY, "ttcp-notify", Ttcp);
+pub(crate) const SPIN_SCHED: By<Ttcp> = By(handfast::SPIN_SCHED, "ttcp-spin-sched", Ttcp);
+pub(crate) const SPIN_BLOCK: By<Ttcp> = By(handfast::SPIN_BLOCK, "ttcp-spin-block", Ttcp);
+pub(crate) const SPIN_NOTIFY: By<Ttcp> = By(handfast::SPIN_NOTIFY, "ttcp-spin-notify", Ttcp);
+pub(crate) const DEFAULT: By<Ttcp> = By(handfast::DEFAULT, "ttcp-default", Ttcp);
 
-/// A strategy and its key.
-pub(crate) struct Ttcp(Handfast, &'static str);
+/// See the module text.
+pub(crate) struct Ttcp;
 
-impl Named for Ttcp {
-    fn name(&self) -> &'static str {
-        self.0.name()
-    }
+impl Usage for Ttcp {}
 
-    fn key(&self) -> &'static str {
-        self.1
-    }
-
-    fn waits(&self) -> Waits {
-        self.0.waits()
-    }
-}
-
-impl OneWay for Ttcp {
+impl OneWay for By<Ttcp> {
     type Producer = TtcpProducer;
 
     fn consume(&self, seat: &Seat, mut received: impl FnMut(u64)) -> io::Result<()> {

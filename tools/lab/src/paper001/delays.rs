@@ -39,9 +39,9 @@ impl Experiment for Figure2 {
             "A client and a server, each on a CPU of its own, send each other 24 bytes in turn; each works for the delay before \
              it sends. Twice: with the paper's delays and hybrids that spin for 300 us as there, and with hybrids that spin \
              for what a block costs on this machine, and delays in the same proportion to that. The paper's cost is time: here \
-             the median of a round trip beyond both delays. What it does not show is what waiting takes: the CPU time of both \
-             sides beyond the work, and its ratio to that of an oracle which spins through a wait or sleeps once, whichever is \
-             cheaper, with this machine's costs of both measured in the same round. Strategies take turns in each round.",
+             the median of a round trip beyond both delays. That does not show the CPU time of waiting: both \
+             sides' beyond the work has a figure of its own, and so has its ratio to an oracle's, which spins through a wait or \
+             sleeps once, whichever is cheaper, with this machine's costs of both measured in the same round. Strategies take turns in each round.",
         )
     }
 
@@ -105,7 +105,7 @@ impl Experiment for Figure2 {
         let late_us: Vec<Series> = found.into_iter().map(|found| found.late_us).collect();
         let (verdict, reasons) = judge(&late_us, |late_us| {
             let each = regimes.iter().zip(&xs).zip(late_us);
-            each.flat_map(|((regime, xs), late)| regime.name(claims(late, xs, regime.limit_us)))
+            each.flat_map(|((regime, xs), late)| regime.label(claims(late, xs, regime.limit_us)))
                 .collect()
         });
         Ok(Findings {

@@ -75,7 +75,7 @@ impl Experiment for Figure3 {
         }
         let (verdict, mut reasons) = judge(&found, |found| {
             let each = regimes.iter().zip(found);
-            each.flat_map(|(regime, found)| regime.name(claims(&found.wall_us, &found.switches)))
+            each.flat_map(|(regime, found)| regime.label(claims(&found.wall_us, &found.switches)))
                 .collect()
         });
         let mut figures = Vec::new();
