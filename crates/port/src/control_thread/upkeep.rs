@@ -157,7 +157,7 @@ fn work_at(process: &Arc<Process>, link: &Arc<Link>, timer: Timer) -> Left {
         }
         Timer::Counters => Left::for_peer(!backlog::show_counters(link, false)),
         Timer::Releases => release(process, link),
-        Timer::Revocations => Left::for_peer(!revoked::tell(link)),
+        Timer::Revocations => revoked::tell(link),
         Timer::Answers => {
             let is_open = give_back::refuse_replies(link, process);
             // Answers to calls that were given up have made room.

@@ -119,11 +119,10 @@ impl Claims {
         }
     }
 
-    /// The numbers that stand for one of these handles, each given once. Looks at no others.
-    #[must_use]
-    pub fn words_of(&self, handles: &[Handle]) -> Vec<u32> {
-        let of = |handle: &Handle| self.by_handle.range((*handle, 0)..=(*handle, u32::MAX));
-        handles.iter().flat_map(of).map(|(_, word)| *word).collect()
+    /// The numbers that stand for this handle, from `first` on, in their order. Looks at no others.
+    pub fn words_of(&self, handle: Handle, first: u32) -> impl Iterator<Item = u32> {
+        let of = self.by_handle.range((handle, first)..=(handle, u32::MAX));
+        of.map(|(_, word)| *word)
     }
 
     /// Whether claims wait.
@@ -177,20 +176,23 @@ mod tests {
         for (word, claim) in [(1, Claim::Granted(5)), (2, waiting), (3, Claim::Granted(6))] {
             assert!(claims.claim(word, claim));
         }
-        assert_eq!(claims.words_of(&[5, 8]), [1]);
+        let words_of = |claims: &Claims, of: Handle| claims.words_of(of, 0).collect::<Vec<_>>();
+        assert_eq!(words_of(&claims, 5), [1]);
+        assert!(words_of(&claims, 8).is_empty());
         assert_eq!(
             [9, 11, 12].map(|now_ns| claims.overdue(now_ns, 9).len()),
             [0, 0, 1]
         );
         claims.settle(2, Claim::Granted(5));
         assert!(claims.overdue(12, 9).is_empty());
-        assert_eq!(claims.words_of(&[5]), [1, 2]);
-        assert_eq!(claims.words_of(&[6, 5]), [3, 1, 2]);
+        assert_eq!(words_of(&claims, 5), [1, 2]);
+        assert_eq!(claims.words_of(5, 2).collect::<Vec<_>>(), [2]);
+        assert_eq!(words_of(&claims, 6), [3]);
         assert_eq!(claims.release(1), Some(Claim::Granted(5)));
-        assert_eq!(claims.words_of(&[5]), [2]);
+        assert_eq!(words_of(&claims, 5), [2]);
         claims.settle(2, Claim::Revoked);
-        assert!(claims.words_of(&[5]).is_empty());
+        assert!(words_of(&claims, 5).is_empty());
         assert_eq!(claims.end().len(), 2);
-        assert!(claims.words_of(&[6]).is_empty());
+        assert!(words_of(&claims, 6).is_empty());
     }
 }

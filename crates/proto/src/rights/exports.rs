@@ -242,11 +242,12 @@ impl Exports {
     pub fn revoke(&mut self, port: u32, badge: u64) -> Option<Revoked> {
         let mut revoked = None;
         for target in self.variants(port, badge) {
-            while let Some(place) = self.find(target) {
-                let revoked = revoked.get_or_insert_default();
-                self.revoke_at(place, revoked);
+            while let Some(place) = self.take(target) {
+                self.revoke_at(place, revoked.get_or_insert_default());
             }
         }
+        // All of them are gone.
+        self.attenuated.remove(&(port, badge));
         if !self.trails.is_empty() {
             self.refuse_trail(port, badge, &mut revoked);
         }
@@ -255,10 +256,10 @@ impl Exports {
 
     /// As [`Self::revoke`], of all rights to ports for which `is_one` holds, those of old homes among them. Looks at all rights.
     pub fn revoke_all(&mut self, is_one: impl Fn(u32) -> bool) -> Option<Revoked> {
-        let entries = self.by_target.iter().copied();
-        let mut places: Vec<_> = entries
-            .filter(|place| is_one(self.entries[*place as usize].target().port))
-            .collect();
+        let entries = &self.entries;
+        let is_its = |place: &mut u32| is_one(entries[*place as usize].port);
+        let mut places: Vec<_> = self.by_target.extract_if(is_its).collect();
+        self.attenuated.retain(|(port, _), _| !is_one(*port));
         places.extend(self.end_trails(&is_one));
         let mut revoked = Revoked::default();
         for place in &places {
@@ -267,8 +268,8 @@ impl Exports {
         (!places.is_empty()).then_some(revoked)
     }
 
+    /// The right at `place`, which is not found any more, is revoked.
     fn revoke_at(&mut self, place: u32, revoked: &mut Revoked) {
-        self.lose(place);
         let entry = &mut self.entries[place as usize];
         entry.standing = Standing::Revoked;
         if self.is_over {
@@ -297,6 +298,13 @@ impl Exports {
     fn find(&self, target: Target) -> Option<u32> {
         let is_it = |place: &&u32| self.entries[**place as usize].target() == target;
         self.by_target.iter_hash(hash(target)).find(is_it).copied()
+    }
+
+    /// An entry that stands for `target`, live or not, which is not to be found any more.
+    fn take(&mut self, target: Target) -> Option<u32> {
+        let is_it = |place: &u32| self.entries[*place as usize].target() == target;
+        let found = self.by_target.find_entry(hash(target), is_it);
+        found.ok().map(|found| found.remove().0)
     }
 
     /// An entry is not to be found any more by its target.
