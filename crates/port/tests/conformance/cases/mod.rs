@@ -8,14 +8,21 @@ pub(crate) use sides::Case;
 
 mod calls;
 mod ends;
+mod members;
 mod once;
 mod rights;
 mod sides;
 
 /// All of them.
 pub(crate) fn all() -> impl Iterator<Item = Case> {
-    [calls::CASES, rights::CASES, once::CASES, ends::CASES]
-        .into_iter()
-        .flatten()
-        .copied()
+    [
+        calls::CASES,
+        rights::CASES,
+        once::CASES,
+        ends::CASES,
+        members::CASES,
+    ]
+    .into_iter()
+    .flatten()
+    .copied()
 }

@@ -227,30 +227,6 @@ pub(super) const CASES: &[Case] = &[
         },
     },
     Case {
-        name: "ports that share a receiver are told apart",
-        serve: |_, port| {
-            let members: Vec<_> = (0..3).map(|_| port.member().unwrap()).collect();
-            let rights = members.iter().map(|member| Right::from(member.mint(5)));
-            expect(&port, b"give").reply_with(b"", rights).unwrap();
-            for member in &members {
-                let request = next(&port);
-                assert_eq!(request.member(), Some(member.key()));
-                assert_eq!(request.badge(), 5);
-                request.reply(b"").unwrap();
-            }
-            let request = expect(&port, b"end");
-            assert_eq!(request.member(), None);
-            request.reply(b"end").unwrap();
-        },
-        call: |_, right| {
-            let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-            for right in given.take_rights().into_iter().map(sender) {
-                call(&right, b"x", b"");
-            }
-            call(&right, b"end", b"end");
-        },
-    },
-    Case {
         name: "sealed memory arrives as it was",
         serve: |_, port| {
             let mut request = expect(&port, b"take");
