@@ -160,16 +160,29 @@ fn try_redeem(link: &Link, process: &Process, waiting: Waiting, now_ns: u64) -> 
     }
 }
 
-/// Exporter: from now on the peer names by this number what it has claimed. A fault where it names something by it
-/// already, or processes of its user name too much.
-fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<(), Fault> {
+/// Exporter: from now on the peer names by this number what it has claimed. Returns the claim as the peer is to be told of it. A fault
+/// where it names something by it already, or processes of its user name too much.
+fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Result<Claim, Fault> {
     let mut its = link.introductions();
+    // Under that lock: a thread that revokes it from now on finds the number.
+    let meaning = |handle| link.exports().resolve(handle);
+    let is_revoked =
+        matches!(claim, Claim::Granted(handle) if meaning(handle) == Some(Meaning::Revoked));
     if its.claims.count() as u64 >= its.charge.amount() && its.charge.grow(CLAIMS_STEP).is_err() {
         return Err(Rule::Introduction.broken());
     }
     let is_entered = its.claims.claim(word, claim);
     has_settled(process);
-    is_entered.then_some(()).ok_or(Rule::Introduction.broken())
+    let told = match is_revoked && is_entered {
+        true => {
+            its.claims.has_told(word);
+            Claim::Revoked
+        }
+        false => claim,
+    };
+    is_entered
+        .then_some(told)
+        .ok_or(Rule::Introduction.broken())
 }
 
 /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.

@@ -1,7 +1,7 @@
 //! The end of a link, in all tables of its node.
 
 use crate::introduce::ends;
-use crate::link::{Link, backlog, inbox, long, redirects};
+use crate::link::{Link, backlog, inbox, long, redirects, revoked};
 use crate::link_life::take_out;
 use crate::port::{exported, ports};
 use crate::process::Process;
@@ -48,6 +48,7 @@ pub(crate) fn end_link(process: &Arc<Process>, link: &Arc<Link>) {
     process.deaths.fetch_add(1, Ordering::Release);
     // After that: a receiver looks for the messages of the dead before it is told.
     exported::end_exports(link, |port| ports::by_id(process, port));
+    revoked::end(link);
     lending::end_loans(link);
     ends::end_introductions(process, link);
     door::end_questions(process, link);

@@ -129,9 +129,11 @@ pub(crate) fn hear_said(
         LaneControl::Attenuate { word, mask } => {
             let claim = attenuated(link, process, header.port, (mask, bound_now_ns));
             let claim = claim.ok_or(Rule::Introduction.broken())?;
+            #[cfg(test)]
+            introduce::tests::between();
             introduce::answer_claim(link, claim, (header.reply, header.generation));
-            introduce::enter_claim(link, process, word, claim)?;
-            revoked::tell_if_in_vain(link, word, claim);
+            let entered = introduce::enter_claim(link, process, word, claim)?;
+            revoked::tell_if_in_vain(link, word, entered);
             Ok(())
         }
         // For a port that has moved, the poller takes the mark. Here its new home has ended since, and the
@@ -156,8 +158,8 @@ pub(crate) fn hear_said(
                 None => Claim::Dead,
             };
             introduce::answer_claim(link, claim, (header.reply, header.generation));
-            introduce::enter_claim(link, process, word, claim)?;
-            revoked::tell_if_in_vain(link, word, claim);
+            let entered = introduce::enter_claim(link, process, word, claim)?;
+            revoked::tell_if_in_vain(link, word, entered);
             Ok(())
         }
         LaneControl::Told { number } => {
@@ -198,13 +200,13 @@ fn hear_claim(
     };
     let one = link.redeeming();
     let claim = introduce::redeem(link, process, waiting, now_ns);
-    introduce::enter_claim(link, process, word, claim)?;
+    let entered = introduce::enter_claim(link, process, word, claim)?;
     drop(one);
     if matches!(claim, Claim::Waiting(_)) {
         // Its recipient may send nothing by it, and waits for an answer.
         process.schedule(Timer::Provisions);
     }
-    revoked::tell_if_in_vain(link, word, claim);
+    revoked::tell_if_in_vain(link, word, entered);
     introduce::granted_anew(link, process, claim);
     Ok(())
 }

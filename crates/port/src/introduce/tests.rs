@@ -8,6 +8,7 @@ use crate::send::{self, claimed};
 use crate::{link_end, links, redirect};
 use core::cell::RefCell;
 use handfast_channel::reply::Slot;
+use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{IS_HANDLE, Part};
 use handfast_proto::rights::Handle;
@@ -284,4 +285,37 @@ fn an_answer_to_a_claim_is_one_handle_or_none_and_nothing_else() {
         let cut = (false, Some(Rule::Introduction));
         assert_eq!(answered(kind, bytes, parts), cut, "{kind:?} {bytes:?}");
     }
+}
+
+/// The badge is revoked when the attenuated right has been exported, and the peer's word for it is not known yet.
+#[test]
+fn a_right_that_is_revoked_while_it_is_attenuated_is_told_of_by_its_word_too() {
+    let (process, link, peer) = link();
+    handfast_sys::socket::set_nonblocking(&peer, true).unwrap();
+    let receive = crate::anonymous().unwrap();
+    let port = receive.port().clone();
+    let handle = exported::export(&link, &port, Target::full(port.id, 5)).unwrap();
+    links::list(&process).push(Some(link.clone()));
+    BETWEEN.set(Some(Box::new(move || receive.revoke(5))));
+    let said = LaneControl::Attenuate { word: 77, mask: 1 }.encode();
+    provide::hear_said(&link, &process, (said_by(handle), &said), Some(0)).unwrap();
+    let Some(Claim::Granted(granted)) = link.introductions().claims.get(77) else {
+        panic!("it was granted before");
+    };
+    let (mut told, mut bytes) = (Vec::new(), [0; 1024]);
+    let is_told = handfast_testing::within_patience(|| {
+        while let Ok((len_bytes, _)) = handfast_sys::socket::receive(&peer, &mut bytes, 0) {
+            let said = ControlMessage::parse(&bytes[..len_bytes]);
+            if let Ok(Some(ControlMessage::Revoked { names, .. })) = said {
+                told.extend(names.iter());
+            }
+        }
+        told.len() >= 3
+    });
+    link_end::end_link(&process, &link);
+    told.sort_unstable();
+    assert!(is_told, "{told:x?}");
+    let mut expected = [77, handle, granted];
+    expected.sort_unstable();
+    assert_eq!(told, expected);
 }

@@ -21,18 +21,41 @@ pub(crate) struct Revoked {
 
 #[derive(Default)]
 struct Untold {
-    revoked: VecDeque<u32>,
-    /// Handles that have been told of. The peer's other words for them are looked up as it is told of those: it chooses how many.
+    /// Handles that were revoked. The peer's other words for them are looked up as it is told of them: it chooses how many.
     handles: VecDeque<Handle>,
-    /// The words of the first of them that are below are told of.
-    first: u32,
+    /// Of the first of them: the word from which on the others are to be told. `None`: it has not been told itself.
+    next: Option<u32>,
+    /// Those that come with the next message.
+    looked_up: VecDeque<u32>,
+    /// Words for what had been revoked when it was claimed.
+    late: VecDeque<u32>,
     /// Words by which nothing could be claimed.
     in_vain: VecDeque<u32>,
 }
 
 impl Untold {
     fn has_more(&self) -> bool {
-        !(self.revoked.is_empty() && self.in_vain.is_empty() && self.handles.is_empty())
+        let words = [&self.handles, &self.looked_up, &self.late, &self.in_vain];
+        words.iter().any(|words| !words.is_empty())
+    }
+
+    /// The words of the next message, and whether they were claimed in vain.
+    fn first(&mut self) -> (&mut VecDeque<u32>, bool) {
+        match (self.late.is_empty(), self.in_vain.is_empty()) {
+            (false, _) => (&mut self.late, false),
+            (true, false) => (&mut self.in_vain, true),
+            (true, true) => (&mut self.looked_up, false),
+        }
+    }
+
+    /// A peer that does not read is not told any more of handles that it has given back: `is_there` says of which it has not.
+    fn add(&mut self, handles: Vec<Handle>, places: usize, is_there: impl FnMut(&Handle) -> bool) {
+        self.handles.extend(handles);
+        if self.handles.len() > 2 * places + UNSAID_MAX {
+            self.handles.retain(is_there);
+            self.handles.shrink_to(2 * self.handles.len());
+            self.next = None;
+        }
     }
 }
 
@@ -57,9 +80,10 @@ fn ended(link: &Link, revoked: Ended) -> (u64, u32) {
     link.rights.ended.fetch_add(1, Ordering::Release);
     if !revoked.handles.is_empty() {
         let mut untold = untold(link);
-        untold.revoked.extend(&revoked.handles);
-        untold.handles.extend(revoked.handles);
-        drop(untold);
+        let exports = link.exports();
+        let is_there = |handle: &Handle| exports.resolve(*handle).is_some();
+        untold.add(revoked.handles, exports.used(), is_there);
+        drop((exports, untold));
         if tell(link) != Left::Nothing {
             link.process.schedule(Timer::Revocations);
         }
@@ -67,11 +91,16 @@ fn ended(link: &Link, revoked: Ended) -> (u64, u32) {
     (revoked.ended, revoked.watched)
 }
 
+/// The link has ended.
+pub(crate) fn end(link: &Link) {
+    *untold(link) = Untold::default();
+}
+
 /// Tells the peer what it has claimed in vain; one that does not read finds out by using it.
 pub(crate) fn tell_if_in_vain(link: &Link, word: u32, claim: Claim) {
     let mut untold = untold(link);
     let of = match claim {
-        Claim::Revoked => &mut untold.revoked,
+        Claim::Revoked => &mut untold.late,
         Claim::Dead => &mut untold.in_vain,
         Claim::Granted(_) | Claim::Waiting { .. } => return,
     };
@@ -114,22 +143,27 @@ fn look_up(link: &Link) {
     let tables = link.introductions();
     let mut untold = untold(link);
     let Untold {
-        revoked,
         handles,
-        first,
+        next,
+        looked_up,
         ..
     } = &mut *untold;
     for _ in 0..WORDS_MAX {
-        let room = WORDS_MAX.saturating_sub(revoked.len());
+        let room = WORDS_MAX.saturating_sub(looked_up.len());
         let Some(handle) = handles.front().filter(|_| room > 0) else {
             return;
         };
-        let before = revoked.len();
-        revoked.extend(tables.claims.words_of(*handle, *first).take(room));
-        let has_all = revoked.len() - before < room;
-        let next = revoked.back().and_then(|last| last.checked_add(1));
-        *first = next.filter(|_| !has_all).unwrap_or(0);
-        if *first == 0 {
+        let Some(first) = *next else {
+            looked_up.push_back(*handle);
+            *next = Some(0);
+            continue;
+        };
+        let before = looked_up.len();
+        looked_up.extend(tables.claims.words_of(*handle, first).take(room));
+        let has_all = looked_up.len() - before < room;
+        let last = looked_up.back().filter(|_| !has_all);
+        *next = last.and_then(|last| last.checked_add(1));
+        if next.is_none() {
             handles.pop_front();
         }
     }
@@ -138,11 +172,7 @@ fn look_up(link: &Link) {
 /// One message, if there is something to tell. Whether there is more; `None`: the peer does not read, or is not there yet.
 fn tell_some(link: &Link) -> Option<bool> {
     let mut untold = untold(link);
-    let in_vain = untold.revoked.is_empty();
-    let words = match in_vain {
-        true => &mut untold.in_vain,
-        false => &mut untold.revoked,
-    };
+    let (words, in_vain) = untold.first();
     if words.is_empty() {
         return Some(untold.has_more());
     }
@@ -185,8 +215,8 @@ const PAUSE_NS: u64 = 1_000_000;
 mod tests {
     use super::*;
     use crate::descriptors::tests::link;
-    use crate::link_end;
     use crate::port::exported;
+    use crate::{link_end, links};
     use handfast_proto::rights::Target;
     use handfast_sys::socket;
     use std::collections::HashMap;
@@ -249,5 +279,47 @@ mod tests {
             .count();
         assert_eq!((missing, seen.len()), (0, 0));
         link_end::end_link(&process, &link);
+    }
+
+    #[test]
+    fn a_word_for_what_was_revoked_before_is_told_of_behind_any_number_of_handles() {
+        let (process, link, peer) = link();
+        let port = crate::anonymous().unwrap();
+        let (id, port) = (port.port().id, port.port());
+        for badge in 0..2 * UNSAID_MAX as u64 + 5000 {
+            exported::export(&link, port, Target::full(id, badge)).unwrap();
+        }
+        revoke_all(&link, &HashSet::from([id]));
+        let mut seen = HashMap::new();
+        told(&peer, &mut seen);
+        tell_if_in_vain(&link, 77, Claim::Revoked);
+        while tell(&link) != Left::Nothing {
+            told(&peer, &mut seen);
+        }
+        told(&peer, &mut seen);
+        assert_eq!(seen.get(&77), Some(&1));
+        link_end::end_link(&process, &link);
+    }
+
+    #[test]
+    fn a_peer_that_reads_nothing_and_gives_its_rights_back_takes_no_memory() {
+        let (process, link, _peer) = link();
+        let port = crate::anonymous().unwrap();
+        let (id, port) = (port.port().id, port.port());
+        for badge in 0..100_000 {
+            let handle = exported::export(&link, port, Target::full(id, badge)).unwrap();
+            revoke(&link, (id, badge));
+            assert_eq!(link.exports().release(handle, 1), Ok(true));
+            assert_eq!(link.exports().finish(handle), None);
+        }
+        let kept = untold(&link).handles.capacity();
+        assert!(kept <= 4 * UNSAID_MAX, "{kept}");
+        // What has not been given back is told of still.
+        let handle = exported::export(&link, port, Target::full(id, 0)).unwrap();
+        revoke(&link, (id, 0));
+        assert_eq!(untold(&link).handles.back(), Some(&handle));
+        links::list(&process).push(Some(link.clone()));
+        link_end::end_link(&process, &link);
+        assert_eq!(untold(&link).handles.capacity(), 0);
     }
 }

@@ -78,6 +78,13 @@ impl Claims {
         }
     }
 
+    /// The recipient is told by another way that what this number stands for was revoked: [`Self::words_of`] leaves the number out.
+    pub fn has_told(&mut self, word: u32) {
+        if let Some(Claim::Granted(handle)) = self.claims.get(&word) {
+            self.by_handle.remove(&(*handle, word));
+        }
+    }
+
     /// The meaning of a number. `None`: it has not been claimed yet.
     #[must_use]
     pub fn get(&self, word: u32) -> Option<Claim> {
