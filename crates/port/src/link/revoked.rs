@@ -25,7 +25,7 @@ struct Untold {
     handles: VecDeque<Handle>,
     /// Of the first of them: the word from which on the others are to be told. `None`: it has not been told itself.
     next: Option<u32>,
-    /// Those that come with the next message.
+    /// The words of the next message.
     looked_up: VecDeque<u32>,
     /// Words for what had been revoked when it was claimed.
     late: VecDeque<u32>,
@@ -314,7 +314,7 @@ mod tests {
         }
         let kept = untold(&link).handles.capacity();
         assert!(kept <= 4 * UNSAID_MAX, "{kept}");
-        // What has not been given back is told of still.
+        // A right that has not been given back is told of still.
         let handle = exported::export(&link, port, Target::full(id, 0)).unwrap();
         revoke(&link, (id, 0));
         assert_eq!(untold(&link).handles.back(), Some(&handle));
