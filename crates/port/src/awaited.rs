@@ -34,6 +34,8 @@ pub(crate) struct Awaited {
     trouble: u32,
     /// How often it has been moved.
     moves: u32,
+    /// The process that was called is known to work on this thread's processor.
+    pub(crate) shares: bool,
 }
 
 /// The control thread of the link through which the outcome is to come now.
@@ -92,6 +94,7 @@ impl Awaited {
             hopes: Cell::new(HOPES),
             trouble: 0,
             moves: 0,
+            shares: false,
         }
     }
 
@@ -328,6 +331,10 @@ impl Place for Looking<'_> {
     #[inline]
     fn look(&mut self) -> bool {
         self.0.is_due()
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.0.shares
     }
 
     fn is_caller(&self) -> bool {

@@ -17,7 +17,7 @@ use handfast_layout::link::{Kind, Meta};
 use handfast_proto::timers::Timer;
 use handfast_ring::Fault;
 use handfast_sys::clock;
-use handfast_wait::{Ended, FIRST_PAUSED_LOOKS};
+use handfast_wait::{Ended, FIRST_PAUSED_LOOKS, chain};
 use sleep::Answer;
 pub(crate) use sleep::until;
 pub(crate) use state::CallState;
@@ -316,6 +316,7 @@ impl<'a> Call<'a> {
         let Some(mut moved) = self.moved_to() else {
             return self.ended(Err(SendError::Gone(Gone::Reply)));
         };
+        chain::noted();
         let waited = loop {
             if let Some(deadline_ns) = deadline_ns {
                 moved.say_deadline(deadline_ns);
@@ -326,6 +327,7 @@ impl<'a> Call<'a> {
             }
             // As often as the call may have been passed on.
             if !moved.goes_on(right.process()) {
+                moved.shares = self.shares_processor();
                 break waiting::with_waiter(right, |waiter| {
                     moved.wait(right.process(), deadline_ns, (sink, outer), waiter)
                 });

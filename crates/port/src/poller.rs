@@ -44,7 +44,7 @@ use handfast_layout::part::is_handle;
 use handfast_proto::rota::{Active, Key, Rota};
 use handfast_ring::lane::{Header, Unusual};
 use handfast_sys::cpu;
-use handfast_wait::{FIRST_LOOKS, Waiter};
+use handfast_wait::{FIRST_LOOKS, Waiter, chain};
 use in_turn::Look;
 use lane::{Lane, wake_for_room};
 use pinned::Pinned;
@@ -148,6 +148,7 @@ impl Poller {
             pinned: None,
             waits: Waits {
                 eager: waiter.is_eager(),
+                crowded: waiter.is_crowded(),
                 waiter: Some(Box::new(waiter)),
                 since_ns: None,
             },
@@ -423,6 +424,7 @@ impl Poller {
         seal: Seal,
     ) -> Option<Request> {
         let lane = self.lanes[key].as_mut()?;
+        chain::noted();
         if lane.consumer.publish_due(&lane.link.region) {
             wake_for_room(&lane.link, lane.consumer.place());
         }
@@ -450,7 +452,7 @@ impl Poller {
 
     /// Replaces the strategy.
     pub(crate) fn set_waiter(&mut self, waiter: Waiter) {
-        self.waits.eager = waiter.is_eager();
+        (self.waits.eager, self.waits.crowded) = (waiter.is_eager(), waiter.is_crowded());
         self.waits.waiter = Some(Box::new(waiter));
     }
 
@@ -459,7 +461,7 @@ impl Poller {
     pub(crate) fn first_looks(&self) -> u32 {
         if !self.waits.eager {
             0
-        } else if self.clients.shares_only_cpu {
+        } else if self.clients.shares_only_cpu || self.waits.crowded && chain::is_next() {
             1
         } else if self.clients.cpu != cpu::recent() || self.active.len() > 1 {
             FIRST_LOOKS

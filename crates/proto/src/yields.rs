@@ -10,6 +10,8 @@
 //! * Not found: one wait sleeps at once, then twice as many with each failure that follows, 16 at the most.
 //! * Long: 128, likewise, 65,536 at the most; half as many only after 16 times as many that were short, since one
 //!   that computes lets many pass between two of its time slices.
+//! * Found again and again, and never by the first yield, by one of three or more peers that take turns: one wait sleeps at once. They run in the
+//!   wrong order then, so that each turn takes a round of all, and one that is woken comes next to its waker.
 //!
 //! (Paper 000, section 4.1, Figures 7 and 8: BSWY, which always yields, once, falls behind as clients become more, because a
 //! yield that does not bring the peer is only time lost.)
@@ -25,6 +27,10 @@ const MOST: u32 = 1 << 16;
 /// Longer than the peer and its neighbours take for their work, shorter than a time slice.
 const LONG_NS: u64 = 200_000;
 
+/// Found by a second yield, or a later one, so often that one wait sleeps to be woken in turn.
+const LATE: u32 = 4;
+/// At the most.
+const LATE_MOST: u32 = 64;
 /// Short ones for each that may be long, before that is thought to be over.
 const TRUST: u32 = 16;
 
@@ -38,6 +44,9 @@ pub struct YieldPolicy {
     many: u32,
     /// Found in a row, none of them long.
     found: u32,
+    /// Found in a row, none of them by the first yield; and how many make one sleep.
+    late: u32,
+    late_most: u32,
 }
 
 impl Default for YieldPolicy {
@@ -47,6 +56,8 @@ impl Default for YieldPolicy {
             few: FEW,
             many: MANY,
             found: 0,
+            late: 0,
+            late_most: LATE,
         }
     }
 }
@@ -66,6 +77,20 @@ impl YieldPolicy {
     #[must_use]
     pub const fn is_long(took_ns: u64) -> bool {
         took_ns >= LONG_NS
+    }
+
+    /// For one of several peers that take turns: the message or answer was there after so many yields.
+    pub fn found_by(&mut self, yields: u32) {
+        if yields < 2 {
+            (self.late, self.late_most) = (0, LATE);
+            return;
+        }
+        self.late += 1;
+        if self.late >= self.late_most {
+            self.late = 0;
+            self.late_most = (2 * self.late_most).min(LATE_MOST);
+            self.skips = self.skips.max(1);
+        }
     }
 
     /// The yields of a wait took so long, and what was waited for was there after them, or not.
@@ -143,5 +168,29 @@ mod tests {
             // It has gone: that is noticed.
             assert!(yields(&mut policy, 2 * MOST, true, 1_000) > MOST / 2);
         }
+    }
+
+    #[test]
+    fn peers_that_run_in_the_wrong_order_sleep_now_and_then() {
+        let waits = |yields: u32, waits: u32| {
+            let (mut policy, mut slept) = (YieldPolicy::default(), 0);
+            for _ in 0..waits {
+                if policy.is_worth() {
+                    policy.found_by(yields);
+                    policy.ended(true, 1_000);
+                } else {
+                    slept += 1;
+                }
+            }
+            slept
+        };
+        assert_eq!(waits(1, 10_000), 0);
+        // Soon, and ever more rarely where that does not help.
+        assert!(waits(2, 2 * LATE) >= 1);
+        let slept = waits(3, 10_000);
+        assert!(
+            (10_000 / LATE_MOST / 2..=10_000 / LATE_MOST + 8).contains(&slept),
+            "{slept}"
+        );
     }
 }

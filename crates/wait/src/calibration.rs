@@ -14,6 +14,8 @@ pub struct Calibration {
     pub wake_latency_ns: u64,
     /// CPUs online.
     pub cpus: u32,
+    /// CPUs that this process and its peers share, as far as one can tell.
+    pub shared_cpus: u32,
 }
 
 /// Round trips measured: enough for a median, short enough for a start-up.
@@ -72,6 +74,7 @@ fn measure() -> Calibration {
         block_cost_ns: (half * 5 / 4).clamp(BLOCK_COST_RANGE_NS.0, BLOCK_COST_RANGE_NS.1),
         wake_latency_ns: half.clamp(BLOCK_COST_RANGE_NS.0, BLOCK_COST_RANGE_NS.1),
         cpus,
+        shared_cpus: handfast_sys::cpu::shared(),
     }
 }
 
@@ -80,4 +83,5 @@ const DEFAULT: Calibration = Calibration {
     block_cost_ns: 10_000,
     wake_latency_ns: 7_000,
     cpus: 1,
+    shared_cpus: 1,
 };

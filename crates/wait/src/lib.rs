@@ -5,11 +5,13 @@
 //! * [`strategy`]: what a waiter does between its first look and its sleep, by name.
 //! * [`place`]: where one waits.
 //! * [`waiter`]: runs a strategy at a place; [`sleep_wake`] those of paper 000.
+//! * [`chain`]: whether more than two processes take turns.
 //! * [`calibration`]: what blocking costs on this machine.
 //! * [`handoff`](mod@handoff): suggestions to the scheduler.
 #![forbid(unsafe_code)]
 
 pub mod calibration;
+pub mod chain;
 pub mod handoff;
 pub mod place;
 pub mod sleep_wake;

@@ -2,6 +2,7 @@
 
 use crate::Strategy;
 use crate::calibration::{Calibration, calibration};
+use crate::chain;
 use crate::place::{Cost, Ended, Place, Sleep, Start};
 use crate::sleep_wake::SleepWake;
 use core::time::Duration;
@@ -62,6 +63,12 @@ impl Waiter {
         self.strategy.is_eager_on(self.machine.cpus)
     }
 
+    /// Whether this waiter lets others run between its looks where it waits as one of a chain.
+    #[must_use]
+    pub const fn is_crowded(&self) -> bool {
+        matches!(self.strategy, Strategy::Adaptive) && chain::is_crowded(self.machine.shared_cpus)
+    }
+
     /// Waits at `place`. `woke_peer`: the caller's own last post had to wake the peer it now
     /// waits for.
     pub fn wait(
@@ -88,6 +95,7 @@ impl Waiter {
     ) -> (Ended, Cost) {
         let start_ns = clock::ticks_ns();
         let cost = Cost { spun: true };
+        let is_chain = chain::begins();
         let spun = match self.strategy {
             Strategy::Spin => spin(place, None, deadline_ns, start_ns),
             Strategy::Sched => sched(place, deadline_ns),
@@ -98,7 +106,12 @@ impl Waiter {
             Strategy::SpinBlock { limit } | Strategy::SpinNotify { limit } => {
                 spin(place, Some(self.fixed(limit)), deadline_ns, start_ns)
             }
-            Strategy::Adaptive if place.shares_processor() => self.yield_briefly(place, start_ns),
+            Strategy::Adaptive if place.shares_processor() => {
+                self.yield_briefly(place, start_ns, is_chain)
+            }
+            Strategy::Adaptive if is_chain && self.is_crowded() && self.yields.is_worth() => {
+                self.spin_and_yield(place, (woke_peer, deadline_ns), start_ns)
+            }
             Strategy::Adaptive => {
                 let limit_ns = self.adaptive_limit(place, woke_peer);
                 spin(place, Some(limit_ns), deadline_ns, start_ns)
@@ -167,14 +180,22 @@ impl Waiter {
     }
 
     /// For a peer that cannot run meanwhile: lets it, where that has been worth it.
-    fn yield_briefly(&mut self, place: &mut impl Place, start_ns: u64) -> Option<Ended> {
+    fn yield_briefly(
+        &mut self,
+        place: &mut impl Place,
+        start_ns: u64,
+        is_chain: bool,
+    ) -> Option<Ended> {
         if !self.yields.is_worth() {
             return None;
         }
         let (mut found, mut took_ns) = (false, 0);
-        for _ in 0..YIELDS {
+        for yields in 1..=YIELDS {
             place.give_way();
             found = place.look();
+            if found && is_chain {
+                self.yields.found_by(yields);
+            }
             took_ns = clock::ticks_ns().saturating_sub(start_ns);
             if found || YieldPolicy::is_long(took_ns) {
                 break;
@@ -182,6 +203,40 @@ impl Waiter {
         }
         self.yields.ended(found, took_ns);
         found.then_some(Ended::Ready)
+    }
+
+    /// For one of several peers, of which some may share this processor: looks as long as one that spins does, and lets them run
+    /// meanwhile.
+    fn spin_and_yield(
+        &mut self,
+        place: &mut impl Place,
+        (woke_peer, deadline_ns): (bool, Option<u64>),
+        start_ns: u64,
+    ) -> Option<Ended> {
+        let limit_ns = match place.asked_limit_ns() {
+            Some(asked_ns) => asked_ns.min(self.cap_ns),
+            None => self.policy.limit_ns(woke_peer, clock::now_ns()),
+        };
+        let (mut now_ns, mut longest_ns) = (start_ns, 0);
+        let ended = loop {
+            if now_ns.saturating_sub(start_ns) >= limit_ns || YieldPolicy::is_long(longest_ns) {
+                break None;
+            }
+            place.give_way();
+            if place.look() {
+                break Some(Ended::Ready);
+            }
+            if place.is_put_off() {
+                break None;
+            }
+            if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
+                break Some(Ended::TimedOut);
+            }
+            let before_ns = core::mem::replace(&mut now_ns, clock::ticks_ns());
+            longest_ns = now_ns.saturating_sub(before_ns).max(longest_ns);
+        };
+        self.yields.ended(ended.is_some(), longest_ns);
+        ended
     }
 
     /// Spins are worth nothing when the peer cannot run meanwhile.

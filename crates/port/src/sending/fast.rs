@@ -18,6 +18,7 @@ use handfast_region::Bytes;
 use handfast_ring::lane::Header;
 use handfast_ring::lane::Unit;
 use handfast_sys::cpu;
+use handfast_wait::chain;
 
 /// Posts one message on this thread's lane if nothing at all stands in the way. Returns its ticket, its
 /// lane, and the link's count of troubles; otherwise `post::post` finds out the obstacle.
@@ -57,6 +58,7 @@ pub(crate) fn pass_now(right: &SendRight, bytes: &[u8], reply: &ReplySlot) -> Op
     );
     drop(outgoing);
     posted.ok()?;
+    chain::noted();
     // Before the fence that comes with the look whether to ring: the caller goes there meanwhile.
     reply.move_on(known.path);
     let woke_peer = doorbell::ring(right.link(), lane, right.receiver());

@@ -46,6 +46,11 @@ impl Place for Recorder {
 
 /// Waits where two processors are, until the so-manieth look, or asleep.
 fn waited(strategy: Strategy, vain: usize) -> Recorder {
+    waited_on(strategy, vain, 4)
+}
+
+/// As [`waited`], with peers that share so many processors.
+fn waited_on(strategy: Strategy, vain: usize, shared_cpus: u32) -> Recorder {
     let mut place = Recorder {
         steps: Vec::new(),
         vain,
@@ -53,7 +58,7 @@ fn waited(strategy: Strategy, vain: usize) -> Recorder {
         asleep_after_ns: None,
     };
     let mut waiter = Waiter::new(strategy, None);
-    waiter.machine.cpus = 2;
+    (waiter.machine.cpus, waiter.machine.shared_cpus) = (2, shared_cpus);
     let (ended, _) = waiter.wait(&mut place, None, false);
     assert_eq!(ended, Ended::Ready);
     place
@@ -125,4 +130,37 @@ fn spin_sched_yields_once_its_limit_is_over() {
     let limit = Some(Duration::from_secs(60));
     let steps = waited(Strategy::SpinSched { limit }, 5000).steps;
     assert!(spins(&steps));
+}
+
+/// A thread of a chain of three on two processors keeps looking as long as another one does, and keeps none of them from running.
+#[test]
+fn a_wait_of_a_chain_yields_between_looks_where_it_has_few_processors() {
+    let of_chain = |shared_cpus| {
+        chain::noted();
+        assert!(chain::is_next());
+        let place = waited_on(Strategy::Adaptive, 6, shared_cpus);
+        place.steps
+    };
+    let crowded = of_chain(2);
+    assert_eq!(crowded[0], Step::Look);
+    assert_eq!(crowded[1..], [Step::Yield, Step::Look].repeat(5));
+    assert!(spins(&of_chain(3)[1..]), "there is one for each");
+    // The hint ends with the waits that follow.
+    let mut waits = 0;
+    while chain::is_next() {
+        let _ = waited_on(Strategy::Adaptive, 2, 2);
+        waits += 1;
+    }
+    assert!((1..8).contains(&waits), "{waits}");
+    assert!(spins(&waited_on(Strategy::Adaptive, 6, 2).steps[1..]));
+}
+
+#[test]
+fn a_wait_of_a_chain_sleeps_when_its_limit_is_over() {
+    chain::noted();
+    let place = waited_on(Strategy::Adaptive, NEVER, 2);
+    let (last, before) = place.steps.split_last().unwrap();
+    assert_eq!(*last, Step::Sleep(Sleep::Block));
+    assert!(before.contains(&Step::Yield));
+    assert!(place.asleep_after_ns.unwrap() >= calibration().block_cost_ns);
 }
