@@ -148,7 +148,7 @@ impl Poller {
             pinned: None,
             waits: Waits {
                 eager: waiter.is_eager(),
-                crowded: waiter.is_crowded(),
+                has_neighbours: false,
                 waiter: Some(Box::new(waiter)),
                 since_ns: None,
             },
@@ -452,8 +452,16 @@ impl Poller {
 
     /// Replaces the strategy.
     pub(crate) fn set_waiter(&mut self, waiter: Waiter) {
-        (self.waits.eager, self.waits.crowded) = (waiter.is_eager(), waiter.is_crowded());
+        self.waits.eager = waiter.is_eager();
         self.waits.waiter = Some(Box::new(waiter));
+    }
+
+    /// Takes the strategy back of a wait that is over.
+    pub(crate) fn keep_waiter(&mut self, waiter: Option<Box<Waiter>>) {
+        let has_neighbours = waiter
+            .as_ref()
+            .is_some_and(|waiter| waiter.has_neighbours());
+        (self.waits.waiter, self.waits.has_neighbours) = (waiter, has_neighbours);
     }
 
     /// How often to look before asking the strategy.
@@ -461,7 +469,7 @@ impl Poller {
     pub(crate) fn first_looks(&self) -> u32 {
         if !self.waits.eager {
             0
-        } else if self.clients.shares_only_cpu || self.waits.crowded && chain::is_next() {
+        } else if self.clients.shares_only_cpu || self.waits.has_neighbours && chain::is_next() {
             1
         } else if self.clients.cpu != cpu::recent() || self.active.len() > 1 {
             FIRST_LOOKS

@@ -148,7 +148,7 @@ fn wait_long<'a, T>(
         };
         // Another thread, or `set_options`, may have put a newer one there meanwhile.
         if !strategy_gone && held.waits.waiter.is_none() {
-            held.waits.waiter = waiter;
+            held.keep_waiter(waiter);
         }
         if cost.spun {
             port.count(PARKS, parks);

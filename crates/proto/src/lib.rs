@@ -6,6 +6,7 @@
 //! * [`introductions`]: how a right comes straight from a third process (`docs/decisions/0009-introductions.md`).
 //! * [`loans`]: which blocks of arenas the two parties of a link have lent to each other.
 //! * [`moves`]: how those who have rights to a port find it after it has moved (paper 004, section 2.5.6).
+//! * [`neighbours`]: whether other threads run on this processor while one yields.
 //! * [`paths`]: how the answer to a call that was passed on comes straight to its caller (`docs/decisions/0008-return-paths.md`).
 //! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, section 2.5).
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
@@ -22,6 +23,7 @@ extern crate alloc;
 pub mod introductions;
 pub mod loans;
 pub mod moves;
+pub mod neighbours;
 pub mod paths;
 pub mod rights;
 pub mod rota;

@@ -12,16 +12,20 @@ pub struct Calibration {
     pub block_cost_ns: u64,
     /// How much later a woken peer answers than a spinning one.
     pub wake_latency_ns: u64,
+    /// The time of a yield that lets no other thread run.
+    pub yield_ns: u64,
     /// CPUs online.
     pub cpus: u32,
-    /// CPUs that this process and its peers share, as far as one can tell.
-    pub shared_cpus: u32,
 }
 
 /// Round trips measured: enough for a median, short enough for a start-up.
 const ROUNDS: usize = 48;
 /// T is clamped to this range: outside it the measurement was disturbed.
 const BLOCK_COST_RANGE_NS: (u64, u64) = (1_000, 50_000);
+
+/// Yields measured, of which each may let another thread run; and the longest time that is believed of one that did not.
+const YIELDS_MEASURED: usize = 16;
+const YIELD_NS_MAX: u64 = 1_000;
 
 /// This process's calibration. The first call measures: a futex ping-pong between two threads,
 /// about 1 ms, bounded by `ROUNDS` round trips; later calls return the same numbers.
@@ -73,15 +77,25 @@ fn measure() -> Calibration {
     Calibration {
         block_cost_ns: (half * 5 / 4).clamp(BLOCK_COST_RANGE_NS.0, BLOCK_COST_RANGE_NS.1),
         wake_latency_ns: half.clamp(BLOCK_COST_RANGE_NS.0, BLOCK_COST_RANGE_NS.1),
+        yield_ns: yield_ns(),
         cpus,
-        shared_cpus: handfast_sys::cpu::shared(),
     }
+}
+
+/// The shortest of some yields.
+fn yield_ns() -> u64 {
+    let yields = (0..YIELDS_MEASURED).map(|_| {
+        let start = clock::ticks_ns();
+        handfast_sys::cpu::yield_now();
+        clock::ticks_ns().saturating_sub(start)
+    });
+    yields.min().map_or(YIELD_NS_MAX, |ns| ns.min(YIELD_NS_MAX))
 }
 
 /// Where no thread can be made to measure with.
 const DEFAULT: Calibration = Calibration {
     block_cost_ns: 10_000,
     wake_latency_ns: 7_000,
+    yield_ns: YIELD_NS_MAX,
     cpus: 1,
-    shared_cpus: 1,
 };

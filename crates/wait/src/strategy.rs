@@ -14,8 +14,8 @@ pub enum Strategy {
     /// The default: spins, then sleeps. The spin limit is the one of {0, T/2, T, 2T} that would have been best for the recent waits, T being the
     /// blocking cost of this machine. On a machine with one processor the strategy does not spin. When the peer was last seen on
     /// the processor of this thread, the strategy yields at most eight times instead, unless yields were in vain lately (paper 000, section
-    /// 4.1). A thread whose calls are passed on, or that passes calls on or receives passed ones, yields between its looks where the process and
-    /// its peers have at most two processors.
+    /// 4.1). A thread whose calls are passed on, or that passes calls on or receives passed ones, yields between its looks where other threads run
+    /// meanwhile.
     #[default]
     Adaptive,
     /// *spin*: looks in a loop, never makes a system call. Burns a processor.

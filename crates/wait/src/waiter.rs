@@ -6,6 +6,7 @@ use crate::chain;
 use crate::place::{Cost, Ended, Place, Sleep, Start};
 use crate::sleep_wake::SleepWake;
 use core::time::Duration;
+use handfast_proto::neighbours::Neighbours;
 use handfast_proto::spin::SpinPolicy;
 use handfast_proto::yields::YieldPolicy;
 use handfast_sys::clock;
@@ -18,6 +19,7 @@ pub struct Waiter {
     machine: Calibration,
     policy: SpinPolicy,
     yields: YieldPolicy,
+    neighbours: Neighbours,
 }
 
 /// Looks an eager waiter makes before it asks its strategy: about half a microsecond, without
@@ -47,6 +49,7 @@ impl Waiter {
             machine,
             policy,
             yields: YieldPolicy::default(),
+            neighbours: Neighbours::new(machine.block_cost_ns, machine.yield_ns),
         }
     }
 
@@ -63,10 +66,10 @@ impl Waiter {
         self.strategy.is_eager_on(self.machine.cpus)
     }
 
-    /// Whether this waiter lets others run between its looks where it waits as one of a chain.
+    /// Whether other threads ran on this processor when this waiter yielded last, as one of a chain.
     #[must_use]
-    pub const fn is_crowded(&self) -> bool {
-        matches!(self.strategy, Strategy::Adaptive) && chain::is_crowded(self.machine.shared_cpus)
+    pub const fn has_neighbours(&self) -> bool {
+        self.neighbours.has_any()
     }
 
     /// Waits at `place`. `woke_peer`: the caller's own last post had to wake the peer it now
@@ -109,8 +112,8 @@ impl Waiter {
             Strategy::Adaptive if place.shares_processor() => {
                 self.yield_briefly(place, start_ns, is_chain)
             }
-            Strategy::Adaptive if is_chain && self.is_crowded() && self.yields.is_worth() => {
-                self.spin_and_yield(place, (woke_peer, deadline_ns), start_ns)
+            Strategy::Adaptive if is_chain && self.yields.is_worth() => {
+                self.look_and_yield(place, (woke_peer, deadline_ns), start_ns)
             }
             Strategy::Adaptive => {
                 let limit_ns = self.adaptive_limit(place, woke_peer);
@@ -207,7 +210,7 @@ impl Waiter {
 
     /// For one of several peers, of which some may share this processor: looks as long as one that spins does, and lets them run
     /// meanwhile.
-    fn spin_and_yield(
+    fn look_and_yield(
         &mut self,
         place: &mut impl Place,
         (woke_peer, deadline_ns): (bool, Option<u64>),
@@ -217,25 +220,32 @@ impl Waiter {
             Some(asked_ns) => asked_ns.min(self.cap_ns),
             None => self.policy.limit_ns(woke_peer, clock::now_ns()),
         };
-        let (mut now_ns, mut longest_ns) = (start_ns, 0);
+        let mut longest_ns = 0;
+        self.neighbours.begins(start_ns);
         let ended = loop {
-            if now_ns.saturating_sub(start_ns) >= limit_ns || YieldPolicy::is_long(longest_ns) {
-                break None;
-            }
-            place.give_way();
-            if place.look() {
-                break Some(Ended::Ready);
-            }
-            if place.is_put_off() {
+            let now_ns = clock::ticks_ns();
+            let is_over = now_ns.saturating_sub(start_ns) >= limit_ns;
+            if is_over || YieldPolicy::is_long(longest_ns) || place.is_put_off() {
                 break None;
             }
             if deadline_ns.is_some_and(|deadline_ns| clock::now_ns() >= deadline_ns) {
                 break Some(Ended::TimedOut);
             }
-            let before_ns = core::mem::replace(&mut now_ns, clock::ticks_ns());
-            longest_ns = now_ns.saturating_sub(before_ns).max(longest_ns);
+            if self.neighbours.is_due(now_ns) {
+                place.give_way();
+                let after_ns = clock::ticks_ns();
+                let took_ns = after_ns.saturating_sub(now_ns);
+                self.neighbours.yielded(after_ns, took_ns);
+                longest_ns = took_ns.max(longest_ns);
+            } else {
+                place.pause(1);
+            }
+            if place.look() {
+                break Some(Ended::Ready);
+            }
         };
-        self.yields.ended(ended.is_some(), longest_ns);
+        // Yields in vain cost no more than looks in vain.
+        self.yields.ended(true, longest_ns);
         ended
     }
 

@@ -60,8 +60,8 @@ pub(crate) struct Waits {
     /// When the wait of a task or a loop began that has gone on elsewhere, by `clock::now_ns`.
     pub(crate) since_ns: Option<u64>,
     pub(super) eager: bool,
-    /// Of [`Waiter::is_crowded`].
-    pub(super) crowded: bool,
+    /// [`Waiter::has_neighbours`], after the last wait.
+    pub(super) has_neighbours: bool,
 }
 
 /// Links with other users that are looked at in one look at the bells.

@@ -15,6 +15,7 @@ struct Recorder {
     steps: Vec<Step>,
     /// Looks that find nothing.
     vain: usize,
+    yield_ns: u64,
     start_ns: u64,
     asleep_after_ns: Option<u64>,
 }
@@ -32,6 +33,8 @@ impl Place for Recorder {
 
     fn give_way(&mut self) {
         self.steps.push(Step::Yield);
+        let end_ns = clock::ticks_ns() + self.yield_ns;
+        while clock::ticks_ns() < end_ns {}
     }
 
     fn park(&mut self, how: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
@@ -46,19 +49,24 @@ impl Place for Recorder {
 
 /// Waits where two processors are, until the so-manieth look, or asleep.
 fn waited(strategy: Strategy, vain: usize) -> Recorder {
-    waited_on(strategy, vain, 4)
+    waited_by(&mut waiter(strategy), vain, 0)
 }
 
-/// As [`waited`], with peers that share so many processors.
-fn waited_on(strategy: Strategy, vain: usize, shared_cpus: u32) -> Recorder {
+fn waiter(strategy: Strategy) -> Waiter {
+    let mut waiter = Waiter::new(strategy, None);
+    waiter.machine.cpus = 2;
+    waiter
+}
+
+/// As [`waited`]; each yield takes so long.
+fn waited_by(waiter: &mut Waiter, vain: usize, yield_ns: u64) -> Recorder {
     let mut place = Recorder {
         steps: Vec::new(),
         vain,
+        yield_ns,
         start_ns: clock::ticks_ns(),
         asleep_after_ns: None,
     };
-    let mut waiter = Waiter::new(strategy, None);
-    (waiter.machine.cpus, waiter.machine.shared_cpus) = (2, shared_cpus);
     let (ended, _) = waiter.wait(&mut place, None, false);
     assert_eq!(ended, Ended::Ready);
     place
@@ -132,35 +140,63 @@ fn spin_sched_yields_once_its_limit_is_over() {
     assert!(spins(&steps));
 }
 
-/// A thread of a chain of three on two processors keeps looking as long as another one does, and keeps none of them from running.
-#[test]
-fn a_wait_of_a_chain_yields_between_looks_where_it_has_few_processors() {
-    let of_chain = |shared_cpus| {
-        chain::noted();
-        assert!(chain::is_next());
-        let place = waited_on(Strategy::Adaptive, 6, shared_cpus);
-        place.steps
-    };
-    let crowded = of_chain(2);
-    assert_eq!(crowded[0], Step::Look);
-    assert_eq!(crowded[1..], [Step::Yield, Step::Look].repeat(5));
-    assert!(spins(&of_chain(3)[1..]), "there is one for each");
-    // The hint ends with the waits that follow.
-    let mut waits = 0;
-    while chain::is_next() {
-        let _ = waited_on(Strategy::Adaptive, 2, 2);
-        waits += 1;
-    }
-    assert!((1..8).contains(&waits), "{waits}");
-    assert!(spins(&waited_on(Strategy::Adaptive, 6, 2).steps[1..]));
+/// A member of a chain, which looks until its limit and then sleeps; how many looks and yields that took.
+fn of_chain(waiter: &mut Waiter, yield_ns: u64) -> (Vec<Step>, usize, usize) {
+    chain::noted();
+    let place = waited_by(waiter, NEVER, yield_ns);
+    assert!(place.asleep_after_ns.unwrap() >= waiter.machine.block_cost_ns);
+    let (last, steps) = place.steps.split_last().unwrap();
+    assert_eq!(*last, Step::Sleep(Sleep::Block));
+    let count = |step| steps.iter().filter(|of| **of == step).count();
+    (steps.to_vec(), count(Step::Look), count(Step::Yield))
 }
 
 #[test]
-fn a_wait_of_a_chain_sleeps_when_its_limit_is_over() {
+fn a_member_of_a_chain_yields_between_any_two_looks_where_others_run_meanwhile() {
+    let mut waiter = waiter(Strategy::Adaptive);
+    // Long enough to let another thread run.
+    let yield_ns = (waiter.machine.block_cost_ns / 4).max(3 * waiter.machine.yield_ns);
+    // A wait whose thread does not run for a while is over before its first yield.
+    let mut of_chain = |is_as_expected: fn(&Waiter, &[Step]) -> bool| {
+        (0..100).any(|_| {
+            waiter.policy = SpinPolicy::new(waiter.machine.block_cost_ns, 0, u64::MAX);
+            let (steps, ..) = of_chain(&mut waiter, yield_ns);
+            is_as_expected(&waiter, &steps)
+        })
+    };
+    // It is thought to be alone at first.
+    let has_found = |waiter: &Waiter, steps: &[Step]| {
+        steps.get(1) == Some(&Step::Pause) && waiter.has_neighbours()
+    };
+    assert!(of_chain(has_found));
+    let yields = |_: &Waiter, steps: &[Step]| {
+        let is_one = |pair: &[Step]| pair == [Step::Yield, Step::Look];
+        steps.len() > 2 && steps[1..].chunks(2).all(is_one)
+    };
+    assert!(of_chain(yields));
+}
+
+#[test]
+fn a_member_of_a_chain_that_is_alone_on_its_processor_spins() {
+    let mut waiter = waiter(Strategy::Adaptive);
+    // It yields now and then, which shows that it is alone. A yield may let something else run once.
+    let is_alone = (0..100).any(|_| {
+        waiter.policy = SpinPolicy::new(waiter.machine.block_cost_ns, 0, u64::MAX);
+        let (_, looks, yields) = of_chain(&mut waiter, 0);
+        !waiter.has_neighbours() && yields <= 6 && looks > 4 * yields
+    });
+    assert!(is_alone);
+}
+
+#[test]
+fn waits_are_those_of_a_chain_for_a_few_after_the_last_call_that_was_passed_on() {
     chain::noted();
-    let place = waited_on(Strategy::Adaptive, NEVER, 2);
-    let (last, before) = place.steps.split_last().unwrap();
-    assert_eq!(*last, Step::Sleep(Sleep::Block));
-    assert!(before.contains(&Step::Yield));
-    assert!(place.asleep_after_ns.unwrap() >= calibration().block_cost_ns);
+    let mut waits = 0;
+    while chain::is_next() {
+        let _ = waited(Strategy::Adaptive, 2);
+        waits += 1;
+    }
+    assert!((1..8).contains(&waits), "{waits}");
+    let place = waited(Strategy::Adaptive, 6);
+    assert!(spins(&place.steps));
 }
