@@ -31,7 +31,12 @@ impl Privileged {
         let directory = Self(std::env::temp_dir().join(name));
         std::fs::create_dir(&directory.0).unwrap();
         std::fs::set_permissions(&directory.0, PermissionsExt::from_mode(0o755)).unwrap();
-        std::fs::copy(std::env::current_exe().unwrap(), directory.program()).unwrap();
+        // By another process: a child that a test beside this one has just forked has this process's descriptors still, and a file that is open
+        // for writing is not executed.
+        let mut copy = Command::new("cp");
+        copy.arg(std::env::current_exe().unwrap())
+            .arg(directory.program());
+        assert!(copy.status().unwrap().success());
         std::fs::set_permissions(directory.program(), PermissionsExt::from_mode(0o4755)).unwrap();
         Some(directory)
     }
