@@ -173,16 +173,14 @@ fn enter_claim(link: &Link, process: &Process, word: u32, claim: Claim) -> Resul
     }
     let is_entered = its.claims.claim(word, claim);
     has_settled(process);
-    let told = match is_revoked && is_entered {
-        true => {
-            its.claims.has_told(word);
-            Claim::Revoked
-        }
-        false => claim,
-    };
-    is_entered
-        .then_some(told)
-        .ok_or(Rule::Introduction.broken())
+    if !is_entered {
+        return Err(Rule::Introduction.broken());
+    }
+    if !is_revoked {
+        return Ok(claim);
+    }
+    its.claims.has_told(word);
+    Ok(Claim::Revoked)
 }
 
 /// Exporter: the peer has no use for a claim any more. Returns the handle it stood for.

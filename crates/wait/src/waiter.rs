@@ -216,10 +216,7 @@ impl Waiter {
         (woke_peer, deadline_ns): (bool, Option<u64>),
         start_ns: u64,
     ) -> Option<Ended> {
-        let limit_ns = match place.asked_limit_ns() {
-            Some(asked_ns) => asked_ns.min(self.cap_ns),
-            None => self.policy.limit_ns(woke_peer, clock::now_ns()),
-        };
+        let limit_ns = self.adaptive_limit(place, woke_peer);
         let mut longest_ns = 0;
         self.neighbours.begins(start_ns);
         let ended = loop {

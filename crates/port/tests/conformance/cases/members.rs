@@ -1,7 +1,7 @@
 //! Ports that share a receiver.
 
 use super::api::error::{Gone, SendError};
-use super::api::{MemberPort, Notice, ReceiveRight, Request, Right};
+use super::api::{MemberPort, Notice, ReceiveRight, Request, Right, SendRight};
 use super::sides::{Case, PATIENCE, call, echo_until, expect, next, own, right_of, sender};
 
 /// The next message, which says this and has come to this port.
@@ -9,6 +9,13 @@ fn expect_at(port: &ReceiveRight, member: &MemberPort, bytes: &[u8]) -> Request 
     let request = expect(port, bytes);
     assert_eq!(request.member(), Some(member.key()));
     request
+}
+
+/// The rights to two ports that the server gives.
+fn two_of(right: &SendRight) -> [SendRight; 2] {
+    let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
+    let rights = given.take_rights().into_iter().map(sender);
+    rights.collect::<Vec<_>>().try_into().unwrap()
 }
 
 pub(super) const CASES: &[Case] = &[
@@ -31,9 +38,7 @@ pub(super) const CASES: &[Case] = &[
             echo_until(&port, b"end");
         },
         call: |_, right| {
-            let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-            let mut rights = given.take_rights().into_iter().map(sender);
-            let (one, other) = (rights.next().unwrap(), rights.next().unwrap());
+            let [one, other] = two_of(&right);
             call(&one, b"hello", b"welcome");
             call(&other, b"hello", b"welcome");
             call(&right, b"end one", b"");
@@ -66,9 +71,7 @@ pub(super) const CASES: &[Case] = &[
             echo_until(&port, b"end");
         },
         call: |_, right| {
-            let mut given = right.call_timeout(b"give", PATIENCE).unwrap();
-            let mut rights = given.take_rights().into_iter().map(sender);
-            let (one, other) = (rights.next().unwrap(), rights.next().unwrap());
+            let [one, other] = two_of(&right);
             drop(one);
             call(&right, b"which", b"one");
             call(&other, b"other", b"");
