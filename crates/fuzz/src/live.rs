@@ -10,6 +10,7 @@ mod hand;
 mod presents;
 mod server;
 mod wire;
+mod words;
 
 use crate::{Input, below, steps};
 use arbitrary::Result;

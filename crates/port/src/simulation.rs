@@ -6,14 +6,16 @@
 //! and once all rights are gone, no node may hold a link.
 
 use crate::Node;
+use crate::error::{RightError, SendError};
 use crate::options::Options;
+use crate::send::{SendRight, route};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use handfast_sys::simulation::{self, World, random};
 use handfast_sys::thread::{self, Thread};
 use handfast_sys::{clock, process};
 use handfast_wait::Strategy;
-use home::Home;
+use home::{Home, Wish};
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -160,6 +162,50 @@ impl Scene {
             let Some((number, thread)) = next else { return };
             assert!(thread.join(), "a thread of node {number} has panicked");
         }
+    }
+
+    /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
+    fn is_indirect(&self, right: &SendRight) -> bool {
+        let best = route::best(right);
+        let peer = best.link().peer.pid & 0xff;
+        let home = self.homes.iter().find(|home| home.number == peer);
+        home.is_none_or(|home| crate::port::ports::is_vine(home.node.process(), best.port()))
+    }
+
+    /// That something has gone well, or has failed as it may.
+    fn expect<T>(
+        &self,
+        home: &Home,
+        (wish, port, about): (Wish, u32, Option<u32>),
+        outcome: Result<T, SendError>,
+    ) -> Result<T, SendError> {
+        match &outcome {
+            Ok(_) => self.done.fetch_add(1, Ordering::Relaxed),
+            Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
+        };
+        if self.victim.load(Ordering::Relaxed) == home.number {
+            return outcome;
+        }
+        let failed = outcome.as_ref().err();
+        self.tell(
+            home.number,
+            format_args!("{wish:?} to {port}, about {about:?}: {failed:?}"),
+        );
+        if let Err(error) = &outcome {
+            let may_fail = self.may_fail(port) || about.is_some_and(|about| self.may_fail(about));
+            // A right comes home while its port is received from.
+            if matches!(error, SendError::Right(RightError::Unsettled)) {
+                return outcome;
+            }
+            let is_typed = !matches!(error, SendError::TimedOut | SendError::Fault(_));
+            assert!(
+                may_fail && is_typed,
+                "HANDFAST_SEED={}: {wish:?} of node {} to {port}, about {about:?}: {error:?}",
+                self.seed,
+                home.number
+            );
+        }
+        outcome
     }
 }
 

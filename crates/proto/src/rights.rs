@@ -31,6 +31,8 @@ mod watched;
 mod followed;
 #[cfg(test)]
 mod simulation;
+#[cfg(test)]
+mod tests;
 
 pub use early::Early;
 pub use exports::{Ended, Exports, Meaning, Revoked};

@@ -1,6 +1,7 @@
 //! Deadlines that cannot be kept.
 
-use super::{LONG, stay_in_handler};
+use super::LONG;
+use super::signals::stay_in_handler;
 use crate::common::{ADD, add, end_of, first, load, run_function, value};
 use handfast_domain::{CallError, Domain, DomainOptions, NoDeadline, Table};
 use handfast_testing as testing;

@@ -1,19 +1,18 @@
 //! Possible acts of the peers of a process and of the process itself, one step at a time.
 
 use super::hand::Hand;
+use super::words::Words;
 use super::{Victim, length};
-use crate::{Input, below, one_of, word};
+use crate::{Input, below, word};
 use arbitrary::Result;
 use core::time::Duration;
 use handfast::{Request, Right};
-use handfast_layout::control::{ControlKind, ControlMessage, NOBODY, Shape};
+use handfast_layout::control::{ControlKind, ControlMessage, NOBODY};
 use handfast_layout::counters;
-use handfast_layout::hello::Process;
-use handfast_layout::lane_control::LaneControl;
-use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, UNITS_MAX, passed_word};
-use handfast_layout::loan::{Geometry, LentBlock, Told, next_number};
-use handfast_layout::part::{Bound, Descriptors, Part, ThirdForm};
-use handfast_ring::lane::{Header, Unit};
+use handfast_layout::link::{self, ANSWERS, Kind, LANES, Side, passed_word};
+use handfast_layout::loan::{Geometry, Told};
+use handfast_layout::part::Descriptors;
+use handfast_ring::lane::Header;
 use handfast_sys::memory::{create_lent, create_sealed, create_whole, seal};
 use handfast_sys::{AsFd, BorrowedFd, OwnedFd, socket};
 use handfast_testing::forge::Packet;
@@ -126,27 +125,8 @@ impl<'a> Session<'a> {
         self.rights.clear();
     }
 
-    /// A word that means something here, or any.
-    fn value(&self, hand: usize, input: &mut Input<'_>) -> Result<u32> {
-        let welcome = &self.hands[hand].welcome;
-        Ok(match below(input, 8)? {
-            0 => welcome.handle,
-            1 => welcome.port,
-            // A right of the hand's own, and its port.
-            2 => 1 << 31 | u32::from(below(input, 4)?),
-            3 => 0x100 * u32::from(below(input, 3)?),
-            4 => next_number(below(input, 3)?.into()),
-            5 => self.hands[hand].heard,
-            _ => word(input)?,
-        })
-    }
-
-    fn process(&self, input: &mut Input<'_>) -> Result<Process> {
-        Ok(match below(input, 4)? {
-            0 => self.hands[0].other(),
-            1 => [7; 20],
-            which => self.hands[usize::from(which) % self.hands.len()].process,
-        })
+    fn words(&self, hand: usize) -> Words<'_> {
+        Words::of(&self.hands, hand)
     }
 
     fn say(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
@@ -154,7 +134,7 @@ impl<'a> Session<'a> {
         let argument = below(input, 2)?;
         let mut rest = Vec::new();
         for shape in kind.shapes() {
-            self.fill(hand, *shape, &mut rest, input)?;
+            self.words(hand).fill(*shape, &mut rest, input)?;
         }
         let whole = Packet::of_kind(kind, argument, &rest);
         let said = match below(input, 8)? {
@@ -166,33 +146,6 @@ impl<'a> Session<'a> {
         let said = said.cut_to(said.len().min(SAID_BYTES_MAX));
         let fds = Self::some_files(input)?;
         self.hands[hand].say(said, &fds);
-        Ok(())
-    }
-
-    /// A part of a control message.
-    fn fill(
-        &self,
-        hand: usize,
-        shape: Shape,
-        bytes: &mut Vec<u8>,
-        input: &mut Input<'_>,
-    ) -> Result<()> {
-        let word = |input: &mut Input<'_>| self.value(hand, input);
-        match shape {
-            Shape::Zero(len_bytes) => bytes.extend(vec![0; len_bytes]),
-            Shape::Word => bytes.extend(word(input)?.to_le_bytes()),
-            Shape::Long => bytes.extend(u64::from(word(input)?).to_le_bytes()),
-            Shape::Process => bytes.extend(self.process(input)?),
-            Shape::List(element_bytes) => {
-                // An element, and any words behind it: whole elements or not.
-                for _ in 0..element_bytes / 4 {
-                    bytes.extend(word(input)?.to_le_bytes());
-                }
-                for _ in 0..input.arbitrary::<u8>()? {
-                    bytes.extend(word(input)?.to_le_bytes());
-                }
-            }
-        }
         Ok(())
     }
 
@@ -214,11 +167,11 @@ impl<'a> Session<'a> {
     }
 
     fn tell_of_arena(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
-        let number = self.value(hand, input)?;
+        let number = self.words(hand).value(input)?;
         let told = match below(input, 3)? {
             0 => Told::Ended {
                 number,
-                lent: self.value(hand, input)?,
+                lent: self.words(hand).value(input)?,
             },
             _ => match Geometry::new(2, ARENA_BYTES as u64 / 2) {
                 Some(geometry) => Told::New { number, geometry },
@@ -234,163 +187,24 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn part(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<Unit>> {
-        let value = |input: &mut Input<'_>| self.value(hand, input);
-        let sent = self.hands[hand].sent;
-        let descriptor = |input: &mut Input<'_>| Ok(sent.wrapping_sub(below(input, 4)?.into()));
-        let part = match below(input, 12)? {
-            0 => Part::OfSender {
-                handle: value(input)?,
-                port: value(input)?,
-            },
-            1 => Part::OfReceiver {
-                handle: value(input)?,
-            },
-            2 => Part::Reply {
-                word: value(input)?,
-                generation: value(input)?,
-            },
-            3 => {
-                let (exporter, pid) = split(self.process(input)?);
-                let vine = (value(input)?, value(input)?);
-                let (port, number) = (value(input)?, value(input)?.into());
-                let form = match below(input, 3)? {
-                    0 => ThirdForm::Kept,
-                    1 => ThirdForm::Plain,
-                    _ => ThirdForm::Once,
-                };
-                Part::Third {
-                    vine,
-                    port,
-                    exporter,
-                    number,
-                    pid,
-                    form,
-                }
-            }
-            4 => Part::Again {
-                number: value(input)?.into(),
-            },
-            5 => {
-                let (introducer, pid) = split(self.process(input)?);
-                let (port, number) = (value(input)?, value(input)?.into());
-                Part::Home {
-                    port,
-                    introducer,
-                    pid,
-                    number,
-                }
-            }
-            6 => {
-                let name = below(input, 5)?;
-                let number = if name > 0 { descriptor(input)? } else { 0 };
-                let (token, asks) = (value(input)?, below(input, 2)? == 0);
-                let part = Part::Receive {
-                    token,
-                    number,
-                    name_bytes: name,
-                    asks,
-                };
-                let mut units = vec![part.to_units().0[0]];
-                if name > 0 {
-                    let name = "moved"[..usize::from(name)].to_owned();
-                    units.extend(Bound { file: (1, 2), name }.to_units());
-                }
-                return Ok(units);
-            }
-            7 => Part::Descriptor {
-                number: descriptor(input)?,
-            },
-            8 => {
-                let len_bytes = one_of(input, &[4096, 8192, 1])?.unwrap_or(0);
-                Part::Memory {
-                    number: descriptor(input)?,
-                    len_bytes,
-                }
-            }
-            9 => Part::Loan(LentBlock {
-                arena: value(input)?,
-                block: below(input, 3)?.into(),
-                loan: value(input)?,
-                generation: value(input)?,
-                len_bytes: length(input)? as u64,
-            }),
-            10 => Part::Bytes(LentBlock {
-                arena: value(input)?,
-                block: below(input, 3)?.into(),
-                loan: value(input)?,
-                generation: value(input)?,
-                len_bytes: one_of(input, &[65_537, 131_072, 1, u64::MAX])?.unwrap_or(0),
-            }),
-            _ => return Ok(vec![input.arbitrary()?; 1]),
-        };
-        let (units, count) = part.to_units();
-        Ok(units[..count].to_vec())
-    }
-
-    fn parts(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<Unit>> {
-        let mut units = Vec::new();
-        for _ in 0..below(input, 8)?.saturating_sub(3) {
-            units.extend(self.part(hand, input)?);
-        }
-        units.truncate(UNITS_MAX);
-        Ok(units)
-    }
-
-    fn said(&self, hand: usize, input: &mut Input<'_>) -> Result<Vec<u8>> {
-        let number = self.value(hand, input)?.into();
-        let word = self.value(hand, input)?;
-        let said = match below(input, 7)? {
-            0 => LaneControl::Provide {
-                number,
-                recipient: self.process(input)?,
-            },
-            1 => LaneControl::Claim {
-                word,
-                number,
-                introducer: self.process(input)?,
-            },
-            2 => LaneControl::Attenuate {
-                word,
-                mask: word as u16,
-            },
-            3 => LaneControl::Mint {
-                word,
-                badge: number,
-                permissions: u16::MAX,
-                is_once: number & 1 == 1,
-            },
-            4 => LaneControl::Mark {
-                lanes: word,
-                number,
-            },
-            5 => LaneControl::Told { number },
-            _ => {
-                let len_bytes = input.arbitrary::<u8>()?;
-                return Ok(input.bytes(usize::from(len_bytes))?.to_vec());
-            }
-        };
-        Ok(said.encode().to_vec())
-    }
-
     fn post(&mut self, hand: usize, input: &mut Input<'_>) -> Result<()> {
         let kinds = [Kind::Message, Kind::Call, Kind::PASSED, Kind::CONTROL];
         let kind = kinds[usize::from(below(input, 4)?)];
         let port = match below(input, 4)? {
-            0 => self.value(hand, input)?,
+            0 => self.words(hand).value(input)?,
             _ => self.hands[hand].welcome.handle,
         };
         let reply = match below(input, 3)? {
-            0 => self.value(hand, input)?,
+            0 => self.words(hand).value(input)?,
             1 => passed_word(below(input, 3)?.into(), below(input, 3)?.into()),
             _ => below(input, 4)?.into(),
         };
         let generation = word(input)?;
         let bytes = match kind {
-            Kind::CONTROL => self.said(hand, input)?,
+            Kind::CONTROL => self.words(hand).said(input)?,
             _ => vec![7; length(input)?],
         };
-        let units = self.parts(hand, input)?;
+        let units = self.words(hand).parts(input)?;
         let lane = u32::from(below(input, 4)?);
         let header = Header {
             kind,
@@ -419,7 +233,7 @@ impl<'a> Session<'a> {
             6 => side.reply(any % 4) + any as usize / 4 % 32 * 4,
             _ => side.reply(ANSWERS - 1 - any),
         };
-        let value = self.value(hand, input)?;
+        let value = self.words(hand).value(input)?;
         self.hands[hand].scribble(at, value);
         if below(input, 4)? == 0 {
             self.hands[hand].ring(lane % LANES);
@@ -432,7 +246,7 @@ impl<'a> Session<'a> {
         let kinds = [Kind::Message, Kind::MOVED, Kind::Dropped, Kind::DeadPort];
         let kind = kinds[usize::from(below(input, 4)?)];
         let index = match below(input, 4)? {
-            0 => self.value(hand, input)? % ANSWERS,
+            0 => self.words(hand).value(input)? % ANSWERS,
             _ => below(input, 3)?.into(),
         };
         let generation = u32::from(below(input, 5)?);
@@ -441,10 +255,10 @@ impl<'a> Session<'a> {
             _ => 0,
         };
         let bytes = match below(input, 3)? {
-            0 => self.value(hand, input)?.to_le_bytes().to_vec(),
+            0 => self.words(hand).value(input)?.to_le_bytes().to_vec(),
             _ => vec![1; length(input)?],
         };
-        let units = self.parts(hand, input)?;
+        let units = self.words(hand).parts(input)?;
         let side = self.hands[hand].side.other();
         let slot = handfast_channel::reply::Slot::of(side, index);
         let outcome = (generation, kind, cpu);
@@ -570,11 +384,4 @@ impl<'a> Session<'a> {
 /// One of the kinds of control messages.
 pub(super) fn kind_of(byte: u8) -> ControlKind {
     ControlKind::ALL[usize::from(byte) % ControlKind::ALL.len()]
-}
-
-fn split(process: Process) -> ([u8; 16], u32) {
-    let mut incarnation = [0; 16];
-    incarnation.copy_from_slice(&process[..16]);
-    let pid = [process[16], process[17], process[18], process[19]];
-    (incarnation, u32::from_le_bytes(pid))
 }

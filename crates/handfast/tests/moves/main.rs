@@ -5,6 +5,7 @@ mod common;
 
 mod briefly;
 mod fast;
+mod followed;
 mod home;
 mod homes;
 mod members;

@@ -3,6 +3,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod binders;
+mod callers;
 mod names;
 mod ports;
 mod refusing;
@@ -17,13 +19,13 @@ fn a_child_process_plays_its_role() {
         "binder" => names::binder(arguments[0]),
         "unconnected" => names::unconnected(arguments[0]),
         "homeless" => names::homeless(),
-        "rebinder" => names::rebinder(arguments[0]),
-        "flicker" => names::flicker(arguments[0]),
+        "rebinder" => binders::rebinder(arguments[0]),
+        "flicker" => binders::flicker(arguments[0]),
         "visitor" => ports::visitor(arguments[0]),
-        "callers" => ports::callers(arguments[0], arguments[1]),
+        "callers" => callers::callers(arguments[0], arguments[1]),
         "told late" => ports::told_late(arguments[0]),
-        "impatient" => ports::impatient(arguments[0]),
-        "last words" => ports::last_words(arguments[0]),
+        "impatient" => callers::impatient(arguments[0]),
+        "last words" => callers::last_words(arguments[0]),
         "grants nothing" => refusing::grants_nothing(arguments[0]),
         "set server" => sets::set_server(arguments[0], arguments[1].parse().unwrap()),
         "caller" => sets::caller(arguments[0]),

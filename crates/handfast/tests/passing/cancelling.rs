@@ -34,24 +34,6 @@ pub(crate) fn client(name: &str) {
     }
 }
 
-/// Calls on behalf of its callers, and says how that ended.
-pub(crate) fn nests(name: &str, to: &str) {
-    let port = handfast::bind(name).unwrap();
-    let to = handfast::connect(to).unwrap();
-    common::say("ready");
-    loop {
-        let request = port.receive().unwrap();
-        let outcome = request.call_through(&to, request.bytes());
-        common::say(&match &outcome {
-            Ok(_) => "answered".to_owned(),
-            Err(error) => format!("{error:?}"),
-        });
-        if let Ok(reply) = outcome {
-            let _ = request.reply(&reply);
-        }
-    }
-}
-
 /// Waits for each of its callers to give up, for a while, and says so. Answers `echo` at once.
 pub(crate) fn waits(name: &str) {
     let port = handfast::bind(name).unwrap();
@@ -98,18 +80,18 @@ pub(crate) fn races(name: &str, seed: u64) {
     }
 }
 
-fn bind(what: &str) -> (ReceiveRight, String) {
+pub(crate) fn bind(what: &str) -> (ReceiveRight, String) {
     let name = common::name(what);
     (handfast::bind(&name).unwrap(), name)
 }
 
-fn start(role: &'static str, arguments: &[&str]) -> Child {
+pub(crate) fn start(role: &'static str, arguments: &[&str]) -> Child {
     let child = common::start(role, arguments);
     child.expect("ready");
     child
 }
 
-fn receive(port: &ReceiveRight) -> Request {
+pub(crate) fn receive(port: &ReceiveRight) -> Request {
     port.receive_timeout(common::PATIENCE).unwrap()
 }
 
@@ -129,10 +111,10 @@ fn heard_by_task(
 }
 
 /// Nobody waits by a clock of less.
-const SOON: Duration = Duration::from_millis(20);
+pub(crate) const SOON: Duration = Duration::from_millis(20);
 
 /// Half of them have been heard soon, as far as the machine allows.
-fn heard_soon(what: &str, limit: Duration, delays: &mut [Duration], pace: &Pace) {
+pub(crate) fn heard_soon(what: &str, limit: Duration, delays: &mut [Duration], pace: &Pace) {
     let (middle, _, longest) = common::spread(delays);
     let limit = pace.allows(limit);
     println!("{what}: heard after {middle:?}, {longest:?} at the longest; {limit:?} is soon");
@@ -338,104 +320,6 @@ fn a_call_that_was_passed_on_tells_its_last_holder() {
         client.kill();
         last.expect("given up");
     }
-}
-
-#[test]
-fn a_nested_call_ends_when_the_first_caller_gives_up_and_so_do_those_behind_it() {
-    let names = ["nested0", "nested1", "nested2"].map(common::name);
-    let last = start("waits", &[&names[2]]);
-    let second = start("nests", &[&names[1], &names[2]]);
-    let first = start("nests", &[&names[0], &names[1]]);
-    let right = handfast::connect(&names[0]).unwrap();
-    // One that is answered is as ever.
-    assert_eq!(
-        &*right.call_timeout(b"echo", common::PATIENCE).unwrap(),
-        b"echo"
-    );
-    first.expect("answered");
-    second.expect("answered");
-    let (mut delays, mut pace) = (Vec::new(), Pace::new());
-    for _ in 0..20 {
-        pace.look();
-        let call = right.try_call(b"nested").unwrap();
-        last.expect("got");
-        let dropped = Instant::now();
-        drop(call);
-        last.expect("given up");
-        delays.push(dropped.elapsed());
-        first.expect("Cancelled");
-        second.expect("Cancelled");
-    }
-    heard_soon("two calls further", 2 * SOON, &mut delays, &pace);
-    // By death, too.
-    for _ in 0..4 {
-        let mut client = start("client", &[&names[0]]);
-        client.tell("stay");
-        last.expect("got");
-        client.kill();
-        last.expect("given up");
-        first.expect("Cancelled");
-        second.expect("Cancelled");
-    }
-    assert_eq!(
-        &*right.call_timeout(b"echo", common::PATIENCE).unwrap(),
-        b"echo"
-    );
-}
-
-#[test]
-fn a_nested_call_back_to_the_caller_ends_as_well() {
-    // Both calls go through one link.
-    let (port, name) = bind("back");
-    let first_name = common::name("back-first");
-    let first = start("nests", &[&first_name, &name]);
-    let right = handfast::connect(&first_name).unwrap();
-    for _ in 0..20 {
-        let call = right.try_call(b"nested").unwrap();
-        let request = receive(&port);
-        drop(call);
-        assert!(request.wait_cancelled_timeout(common::PATIENCE));
-        first.expect("Cancelled");
-    }
-}
-
-#[test]
-fn a_nested_call_that_was_passed_on_ends_as_well() {
-    let names = ["nested-passed0", "nested-passed1", "nested-passed2"].map(common::name);
-    let last = start("waits", &[&names[2]]);
-    let _middle = start("plain middle", &[&names[1], &names[2]]);
-    let first = start("nests", &[&names[0], &names[1]]);
-    let right = handfast::connect(&names[0]).unwrap();
-    // Until there is a path.
-    for _ in 0..40 {
-        right.call_timeout(b"echo", common::PATIENCE).unwrap();
-        first.expect("answered");
-    }
-    for _ in 0..20 {
-        let call = right.try_call(b"nested").unwrap();
-        last.expect("got");
-        drop(call);
-        last.expect("given up");
-        first.expect("Cancelled");
-    }
-}
-
-#[test]
-fn a_nested_call_to_a_server_that_is_killed_ends_with_that() {
-    let (port, name) = bind("nested-killed");
-    drop(port);
-    let mut server = start("waits", &[&name]);
-    let first_name = common::name("nested-first");
-    let first = start("nests", &[&first_name, &name]);
-    let right = handfast::connect(&first_name).unwrap();
-    let call = right.try_call(b"nested").unwrap();
-    server.expect("got");
-    server.kill();
-    first.expect("Gone(Process)");
-    assert_eq!(
-        call.wait_timeout(common::PATIENCE).err(),
-        Some(SendError::Gone(Gone::Reply))
-    );
 }
 
 /// A call's end at random: at once, at a deadline, before or after the answer.

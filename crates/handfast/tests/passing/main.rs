@@ -6,6 +6,7 @@ mod common;
 mod cancelling;
 mod coroutines;
 mod forwarding;
+mod nested;
 mod review;
 mod tasks;
 
@@ -31,7 +32,7 @@ fn a_child_process_plays_its_role() {
         "passer" => tasks::passer(arguments[0], arguments[1]),
         "client" => cancelling::client(arguments[0]),
         "plain middle" => common::middle(arguments[0], arguments[1]),
-        "nests" => cancelling::nests(arguments[0], arguments[1]),
+        "nests" => nested::nests(arguments[0], arguments[1]),
         "waits" => cancelling::waits(arguments[0]),
         "races" => cancelling::races(arguments[0], arguments[1].parse().unwrap()),
         "last of a chain" => forwarding::last(arguments[0]),

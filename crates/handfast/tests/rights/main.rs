@@ -19,6 +19,7 @@ mod overload;
 mod own;
 mod polled;
 mod revocation;
+mod revoked_under_way;
 mod send_once;
 mod under_way;
 

@@ -2,7 +2,7 @@
 
 use super::Scene;
 use super::hub::Hub;
-use crate::error::{ConnectError, Gone, Misuse, ReceiveError, RightError, SendError};
+use crate::error::{ConnectError, Gone, Misuse, ReceiveError, SendError};
 use crate::link::Link;
 use crate::memory::Memory;
 use crate::message::Message;
@@ -461,51 +461,5 @@ impl Home {
         for right in answer.take_rights() {
             self.keep(port, right);
         }
-    }
-}
-
-impl Scene {
-    /// Whether a right leads to a process that only passes messages on: attenuated, it is good for nothing.
-    fn is_indirect(&self, right: &SendRight) -> bool {
-        let best = route::best(right);
-        let peer = best.link().peer.pid & 0xff;
-        let home = self.homes.iter().find(|home| home.number == peer);
-        home.is_none_or(|home| crate::port::ports::is_vine(home.node.process(), best.port()))
-    }
-
-    /// That something has gone well, or has failed as it may.
-    pub(super) fn expect<T>(
-        &self,
-        home: &Home,
-        (wish, port, about): (Wish, u32, Option<u32>),
-        outcome: Result<T, SendError>,
-    ) -> Result<T, SendError> {
-        match &outcome {
-            Ok(_) => self.done.fetch_add(1, Ordering::Relaxed),
-            Err(_) => self.failed.fetch_add(1, Ordering::Relaxed),
-        };
-        if self.victim.load(Ordering::Relaxed) == home.number {
-            return outcome;
-        }
-        let failed = outcome.as_ref().err();
-        self.tell(
-            home.number,
-            format_args!("{wish:?} to {port}, about {about:?}: {failed:?}"),
-        );
-        if let Err(error) = &outcome {
-            let may_fail = self.may_fail(port) || about.is_some_and(|about| self.may_fail(about));
-            // A right comes home while its port is received from.
-            if matches!(error, SendError::Right(RightError::Unsettled)) {
-                return outcome;
-            }
-            let is_typed = !matches!(error, SendError::TimedOut | SendError::Fault(_));
-            assert!(
-                may_fail && is_typed,
-                "HANDFAST_SEED={}: {wish:?} of node {} to {port}, about {about:?}: {error:?}",
-                self.seed,
-                home.number
-            );
-        }
-        outcome
     }
 }

@@ -5,13 +5,14 @@
 
 mod ends;
 mod homes;
+mod instance;
 mod senders;
 
 use super::*;
 use crate::introductions::{Claim, Claims, Incarnation, Number, Provisions, Redeemed};
 use crate::rights::{Early, Exports, Imports, Meaning, Target, Use};
 use crate::schedule::{Dice, all_pass, one_fails};
-use homes::{Instance, State};
+use instance::{Instance, State};
 use senders::App;
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,7 @@
 //! A simulated machine: one server, `n` closed-loop clients, service and wake-up times as
 //! arguments. No thread, no clock.
 
+mod shares;
 mod users;
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Ends of trails and processes, and of everything they had.
 
-use super::homes::Follow;
+use super::instance::Follow;
 use super::*;
 
 impl World {
