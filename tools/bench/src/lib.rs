@@ -7,6 +7,7 @@
 //! turns of the same round: the machine may change from round to round, figures of one round
 //! hardly do. A table shows medians over rounds.
 
+mod chain;
 pub mod control;
 pub mod eros;
 mod idle;
@@ -63,13 +64,16 @@ pub struct Args {
     /// Only systems with these names (limits they are compared with are measured anyway).
     #[arg(long, value_delimiter = ',', value_parser = system)]
     pub only: Vec<String>,
-    /// rtt, payload, eros, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
+    /// rtt, payload, eros, chain, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
     /// More than 65,536 are measured in payload only, for loans.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
     payloads: Vec<u32>,
     /// scale, idle, percpu: numbers of client processes; ppc: of threads.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: Vec<u32>,
+    /// Use only so many CPUs, by the affinity of all processes of the run; all otherwise.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    cpus: Option<u32>,
     /// scale, wait: processes that only use CPU. In wait each is pinned, first to the client's
     /// CPU, then the server's, then others.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=64))]
@@ -100,6 +104,7 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            leave the payload in their own memory; nested and tail: of nested calls of the same
            system; table1: throughput with the best of the kernel's ways: more is better. `to copy`:
            p50 with the p50 of `copy`, which moves the same bytes by memcpy within one process.
+  chain    p50 with the p50 of nested calls of handfast-default through as many processes.
   rights   p50 with the p50 of `plain`; `per right` is their difference, per right passed, with the
            call through it where there is one.
   ppc      p50 with the p50 of `limit`, two WRPKRU and a stack switch; with a payload, of one that also
@@ -126,6 +131,8 @@ pub enum Bench {
     /// The measurements of the EROS paper: one way, echo, calls through several processes, and its
     /// Table 1 of the kernel's ways (`tcp` with TCP_NODELAY, `tcp-nagle` without).
     Eros,
+    /// One call through a chain of 2 to 6 processes: nested, as tail calls, and as one-way messages that go round.
+    Chain,
     /// The cost of rights in a call.
     Rights,
     /// Protected procedure calls into a domain of the same process, on 1 to all CPUs.
@@ -148,6 +155,7 @@ impl Args {
             only: Vec::new(),
             payloads: Vec::new(),
             clients: Vec::new(),
+            cpus: None,
             hogs: 0,
             with_peers: false,
         }
@@ -182,6 +190,7 @@ pub fn run(args: &Args) -> Outcome {
         Bench::Wait => ("wait", wait::measure(&mut run)?),
         Bench::Idle => ("idle", idle::measure(&mut run)?),
         Bench::Eros => ("eros", eros::measure(&mut run)?),
+        Bench::Chain => ("chain", chain::measure(&mut run)?),
         Bench::Rights => ("rights", rights::measure(&mut run)?),
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
         Bench::Percpu => ("percpu", percpu::measure(&mut run)?),

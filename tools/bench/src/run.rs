@@ -50,6 +50,9 @@ impl Run {
         }
         // A server has two for each of its clients, and so has this process.
         descriptors::raise();
+        if let Some(count) = args.cpus {
+            use_few(count as usize)?;
+        }
         let first = cpu::allowed().first().copied().unwrap_or(0);
         let (server_cpu, client_cpu) = choose_pair().unwrap_or((first, first));
         let dir = Directory::new("handfast-bench-").map_err(io::Error::other)?;
@@ -288,6 +291,18 @@ impl Run {
     pub fn finish(mut self) -> Vec<String> {
         self.bar.finish_and_clear();
         std::mem::take(&mut self.notes)
+    }
+}
+
+/// This process, and all that it starts, from now on use the first `count` CPUs of those it may use.
+fn use_few(count: usize) -> io::Result<()> {
+    let allowed = cpu::allowed();
+    match allowed.get(..count) {
+        Some(few) => Ok(cpu::pin(few)?),
+        None => Err(io::Error::other(format!(
+            "--cpus {count}: this process may use {} CPUs",
+            allowed.len()
+        ))),
     }
 }
 

@@ -1,10 +1,10 @@
-//! Servers in a chain: each passes the request on to the next, the last one answers it.
+//! Servers in a chain: each passes the request on to the next, the last one answers it; or a ring of one-way messages.
 
 use super::handfast::{self, By, Usage};
 use super::{Caller, System, Waits};
 use crate::plan::Plan;
 use crate::systems::child::Seat;
-use ::handfast::{Counters, Memory, Right, SendRight};
+use ::handfast::{Counters, Memory, ReceiveRight, Request, Right, SendRight};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,6 +13,10 @@ pub(crate) const NESTED_SPIN: By<Way> = By(handfast::SPIN, "nested-spin", Way::N
 pub(crate) const NESTED_DEFAULT: By<Way> = By(handfast::DEFAULT, "nested-default", Way::Nested);
 pub(crate) const TAIL_SPIN: By<Way> = By(handfast::SPIN, "tail-spin", Way::Tail);
 pub(crate) const TAIL_DEFAULT: By<Way> = By(handfast::DEFAULT, "tail-default", Way::Tail);
+pub(crate) const NESTED_BLOCK: By<Way> = By(handfast::BLOCK, "nested-block", Way::Nested);
+pub(crate) const TAIL_BLOCK: By<Way> = By(handfast::BLOCK, "tail-block", Way::Tail);
+pub(crate) const RING_DEFAULT: By<Way> = By(handfast::DEFAULT, "ring-default", Way::Ring);
+pub(crate) const RING_BLOCK: By<Way> = By(handfast::BLOCK, "ring-block", Way::Ring);
 pub(crate) const MEMORY_DEFAULT: By<Way> = By(handfast::DEFAULT, "memory-default", Way::Memory);
 
 /// How a server passes a request on.
@@ -22,7 +26,9 @@ pub(crate) enum Way {
     Nested,
     /// Forwards to the next, which replies in its place.
     Tail,
-    /// The same, of memory that the client keeps, in the place of bytes.
+    /// Sends it to the next as a one-way message; the last sends it to a port of the client's.
+    Ring,
+    /// As `Tail`, of memory that the client keeps, in the place of bytes.
     Memory,
 }
 
@@ -40,6 +46,7 @@ impl System for By<Way> {
         if next == seat.plan.servers {
             return match self.2 {
                 Way::Memory => self.take_memory(seat, handler),
+                Way::Ring => self.send_back(seat, handler),
                 Way::Nested | Way::Tail => self.0.serve(seat, handler),
             };
         }
@@ -63,6 +70,10 @@ impl System for By<Way> {
                     passed.map_err(|failed| io::Error::other(failed.error))?;
                     request = port.receive().map_err(io::Error::other)?;
                 }
+                Way::Ring => {
+                    send_on(&mut request, &next)?;
+                    request = port.receive().map_err(io::Error::other)?;
+                }
                 Way::Memory => {
                     let rights = request.take_rights();
                     request = port
@@ -80,10 +91,14 @@ impl System for By<Way> {
             first: self.0.port(seat)?,
             content: match self.2 {
                 Way::Memory => Some(Memory::from_bytes(&content).map_err(io::Error::other)?),
-                Way::Nested | Way::Tail => None,
+                _ => None,
             },
+            back: None,
         };
-        if self.2 != Way::Nested {
+        if self.2 == Way::Ring {
+            caller.close_ring(self.0.bind_back(seat)?, seat)?;
+        }
+        if matches!(self.2, Way::Tail | Way::Memory) {
             let rights = (0..seat.plan.servers).map(|number| self.0.port_of(seat, number));
             caller.links = rights.collect::<io::Result<_>>()?;
             caller.find_paths(&seat.plan)?;
@@ -116,6 +131,40 @@ impl By<Way> {
     }
 }
 
+impl By<Way> {
+    /// The last server of a ring: the first message brings the right to the client's port.
+    fn send_back(
+        &self,
+        seat: &Seat,
+        mut handler: impl FnMut(&mut [u8]) -> usize,
+    ) -> io::Result<()> {
+        let port = self.0.bind(seat)?;
+        seat.ready();
+        let mut request = port.receive().map_err(io::Error::other)?;
+        let back = match request.take_rights().pop() {
+            Some(Right::Send(back)) => back,
+            other => return Err(io::Error::other(format!("{other:?}"))),
+        };
+        loop {
+            let mut message = request.take_message();
+            let len = handler(&mut message);
+            back.send(&message[..len]).map_err(io::Error::other)?;
+            request = port.receive().map_err(io::Error::other)?;
+        }
+    }
+}
+
+/// Sends a one-way message on, with what it brought.
+fn send_on(request: &mut Request, next: &SendRight) -> io::Result<()> {
+    let rights = request.take_rights();
+    let message = request.take_message();
+    if rights.is_empty() {
+        return next.send(&message).map_err(io::Error::other);
+    }
+    let sending = next.with(rights);
+    sending.send(&message).map_err(io::Error::other)
+}
+
 /// The client's end.
 pub(crate) struct ChainCaller {
     first: SendRight,
@@ -124,9 +173,22 @@ pub(crate) struct ChainCaller {
     links: Vec<SendRight>,
     /// Goes with each call, in the place of its bytes.
     content: Option<Memory>,
+    /// Messages come back to this port, where they go round.
+    back: Option<ReceiveRight>,
 }
 
 impl ChainCaller {
+    /// Sends the right to this client's port round, and waits for the message.
+    fn close_ring(&mut self, back: ReceiveRight, seat: &Seat) -> io::Result<()> {
+        // Zeros: numbers are counted from one.
+        let message = vec![0; seat.plan.payload_bytes];
+        let sending = self.first.with([back.mint(1).into()]);
+        sending.send(&message).map_err(io::Error::other)?;
+        back.receive().map_err(io::Error::other)?;
+        self.back = Some(back);
+        Ok(())
+    }
+
     /// Calls until replies come straight back: the first ones do not, and with a control thread on the CPU
     /// of a process that spins that takes some milliseconds.
     fn find_paths(&mut self, plan: &Plan) -> io::Result<()> {
@@ -165,6 +227,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 impl Caller for ChainCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
+        if let Some(back) = &self.back {
+            self.first.send(request).map_err(io::Error::other)?;
+            let message = back.receive().map_err(io::Error::other)?;
+            return handfast::fill(reply, message.bytes());
+        }
         let Some(content) = &self.content else {
             return handfast::call(&self.first, request, reply);
         };

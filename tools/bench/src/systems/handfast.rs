@@ -75,6 +75,12 @@ impl Handfast {
         handfast::bind_with(&seat.server(seat.index), options).map_err(io::Error::other)
     }
 
+    /// A port of a client's.
+    pub(super) fn bind_back(&self, seat: &Seat) -> io::Result<ReceiveRight> {
+        let options = Options::new().strategy(self.strategy_of(seat));
+        handfast::bind_with(&format!("{}-back", seat.address), options).map_err(io::Error::other)
+    }
+
     pub(super) fn port(&self, seat: &Seat) -> io::Result<SendRight> {
         self.port_of(seat, 0)
     }
