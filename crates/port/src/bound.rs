@@ -197,6 +197,8 @@ impl Acceptor {
         while self.wait(None) == Some(CONNECTION) {
             match socket::accept(&*self.listener) {
                 Ok(socket) => self.hand_over(socket),
+                // The socket was shut down, by this process's node or by the old home: no connection comes any more.
+                Err(Errno::AGAIN) if socket::is_closed(&*self.listener) => return,
                 // Another thread was faster.
                 Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
                 // The socket listens no more.

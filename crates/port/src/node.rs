@@ -230,8 +230,8 @@ impl Node {
     /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as does all further use of its handles that needs the node; its
     /// control thread ends, and this waits for that end. A connect under way ends with its own error, within its time limit.
     ///
-    /// Messages that wait in its ports are lost: their callers find [`Gone::Process`](crate::error::Gone::Process). Names are removed
-    /// when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given
+    /// Messages that wait in its ports can still be received, until their receive rights are dropped. Calls among them have ended at
+    /// their callers with [`Gone::Process`](crate::error::Gone::Process), and are not answered any more. Names are removed when their [`ReceiveRight`]s are dropped, and can be bound again before. Memory and descriptors of the node are given
     /// back when its handles have been dropped. Blocks for some milliseconds; a waker or a subscriber that the control thread
     /// runs does not wait for that thread. Once is enough; a second call does nothing.
     pub fn shutdown(&self) {

@@ -6,7 +6,7 @@
 //! for [`IDLE`] ends. The port's own receiver has a worker as well, on any CPU: for notices, for senders on CPUs that the server
 //! may not use, and for senders that do not know of the other receivers yet.
 
-use crate::error::{Exhausted, Misuse, Resource, ServeError};
+use crate::error::{Exhausted, Resource, ServeError};
 use crate::guest;
 use crate::link::spread::{CPUS, Entry, message};
 use crate::link::{Link, backlog};
@@ -221,15 +221,13 @@ impl ReceiveRight {
     ///
     /// # Errors
     /// [`ServeError::Exhausted`] when the process has too few receivers left, and [`ServeError::Misuse`] in a
-    /// forked child; the port is gone then.
+    /// forked child and once the node was shut down; the port is gone then.
     pub fn serve_per_cpu(
         self,
         handler: impl Fn(&Worker<'_>, Request) + Send + Sync + 'static,
     ) -> Result<PerCpu, ServeError> {
-        if self.check().is_err() {
-            return Err(ServeError::Misuse(Misuse::Forked));
-        }
         let process = self.port().process.clone();
+        process.check().map_err(ServeError::Misuse)?;
         let mut cpus = cpu::allowed();
         cpus.retain(|cpu| *cpu < CPUS);
         if cpus.len() >= RECEIVERS as usize {

@@ -56,7 +56,8 @@ pub enum Right {
     /// that went to the same process may have such senders ([`RightError::Trails`](crate::error::RightError::Trails)). Waiting messages are
     /// copied only when passed on.
     ///
-    /// Sent within its process the port keeps its options, and its senders notice nothing; no control message, no thread. A receive right
+    /// Sent within its process, by a right of [`OwnRight::connect`], the port keeps its options, and its senders notice nothing; no control
+    /// message, no thread. Sent by a right of [`connect`](crate::connect) to a name of this process the port moves, as to another process. A receive right
     /// cannot be sent to its own port ([`RightError::Home`](crate::error::RightError::Home)).
     Receive(ReceiveRight),
     /// A port that shares the receiver of another: the port moves as a [receive right](Self::Receive) does, and shares the receiver that
@@ -64,7 +65,7 @@ pub enum Right {
     /// ([`RightError::Trails`](crate::error::RightError::Trails)). Such senders need a thread that receives at the port's old receiver, and lose
     /// the port when that receiver's own port is dropped.
     ///
-    /// Sent within its process the port stays at its receiver. The port cannot go with an answer, which comes to no receiver
+    /// Sent within its process, by a right of [`OwnRight::connect`], the port stays at its receiver. The port cannot go with an answer, which comes to no receiver
     /// ([`RightError::NoReceiver`](crate::error::RightError::NoReceiver)).
     Member(MemberPort),
     /// A block of an arena of this process's, to be lent with the message. At most 256 are lent to one

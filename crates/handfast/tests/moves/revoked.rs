@@ -4,7 +4,7 @@ use super::homes::Homes;
 use crate::common::{self, Child, PATIENCE};
 use crate::ring;
 use handfast::error::{Gone, SendError};
-use handfast::{Notice, Right, SendRight};
+use handfast::{Node, Notice, ReceiveRight, Right, SendRight};
 
 /// Takes a port and revokes the rights with some badges at once. Then answers with the badge, `revoke` with a number revokes the rights
 /// with that badge, `disown` those of the old home; `ask` asks for the notice of no senders, which is printed.
@@ -171,30 +171,59 @@ fn a_badge_has_a_sender_as_long_as_the_old_home_may_have_one() {
     }
 }
 
-/// The right has become another at the new home, and so has the one that was asked after.
-#[test]
-fn a_revocation_at_the_new_home_is_told_to_those_who_asked_at_the_old_one() {
-    let homes = ring::homes("asked", 2);
-    let sender = ring::node();
-    let (name, told) = (common::name("asked"), sender.anonymous().unwrap());
-    let desk = homes[0].node.bind(&name).unwrap();
-    let to_desk = sender.connect(&name).unwrap();
-    let port = homes[0].node.anonymous().unwrap();
+/// A port of this home, and rights to it that it has given to a node, with these badges.
+fn given(home: &ring::Home, to: &Node, badges: [u64; 2]) -> (ReceiveRight, Vec<SendRight>) {
+    let name = common::name("desk");
+    let desk = home.node.bind(&name).unwrap();
+    let to_desk = to.connect(&name).unwrap();
+    let port = home.node.anonymous().unwrap();
     let rights = std::thread::scope(|threads| {
         threads.spawn(|| {
-            let rights = [7, 8].map(|badge| port.mint(badge).into());
+            let rights = badges.map(|badge| port.mint(badge).into());
             let request = desk.receive().unwrap();
             request.reply_with(b"", rights).unwrap();
         });
         to_desk.call(b"").unwrap().take_rights()
     });
-    let rights: Vec<SendRight> = rights
-        .into_iter()
-        .map(|right| match right {
-            Right::Send(right) => right,
-            other => panic!("{other:?}"),
-        })
-        .collect();
+    let rights = rights.into_iter().map(|right| match right {
+        Right::Send(right) => right,
+        other => panic!("{other:?}"),
+    });
+    (port, rights.collect())
+}
+
+/// It does not follow its port, and the thread's other rights do not wait for it.
+#[test]
+fn a_right_that_was_revoked_before_the_move_is_refused_at_once() {
+    let homes = ring::homes("before", 2);
+    let sender = ring::node();
+    let (port, rights) = given(&homes[0], &sender, [7, 8]);
+    port.revoke(7);
+    homes[0].next.with([port.into()]).send(b"").unwrap();
+    let came = homes[1].mail.receive().unwrap().take_rights().pop();
+    let Some(Right::Receive(port)) = came else {
+        panic!("{came:?}");
+    };
+    assert!(homes[0].node.wait_moved_timeout(PATIENCE));
+    for _ in 0..3 {
+        let refused = rights[0].call_timeout(b"", PATIENCE);
+        assert_eq!(refused.err(), Some(SendError::Gone(Gone::Right)));
+        rights[1].send(b"follows").unwrap();
+        let request = port.receive_timeout(PATIENCE).unwrap();
+        assert_eq!((request.badge(), request.bytes()), (8, &b"follows"[..]));
+    }
+    for node in homes.iter().map(|home| &home.node).chain([&sender]) {
+        node.shutdown();
+    }
+}
+
+/// The right has become another at the new home, and so has the one that was asked after.
+#[test]
+fn a_revocation_at_the_new_home_is_told_to_those_who_asked_at_the_old_one() {
+    let homes = ring::homes("asked", 2);
+    let sender = ring::node();
+    let told = sender.anonymous().unwrap();
+    let (port, rights) = given(&homes[0], &sender, [7, 8]);
     for (right, number) in rights.iter().zip([7, 8]) {
         right.notify_death(&told, number);
     }

@@ -80,9 +80,10 @@ pub enum RightError {
          stopped or overloaded"
     )]
     Unread,
-    /// There is no memory in which the bytes of a long message could be lent to the peer.
+    /// There is no memory in which the bytes of a long message could be lent to the peer, or no descriptor for that memory.
     #[error(
-        "no memory for a message of {len_bytes} bytes; send less at once, or raise RLIMIT_AS or the memory limit of this process"
+        "no memory, or no descriptor for it, for a message of {len_bytes} bytes; send less at once, or raise RLIMIT_AS, RLIMIT_NOFILE or the \
+         memory limit of this process"
     )]
     NoMemory {
         /// The length of the message.

@@ -110,9 +110,10 @@ enum Rest {
 }
 
 impl Server {
+    /// The server was dropped, or its node shut down.
     pub(super) fn is_over(&self) -> bool {
         // Acquire: pairs with the Release of `PerCpu::drop`.
-        self.is_over.load(Ordering::Acquire)
+        self.is_over.load(Ordering::Acquire) || self.process.is_over()
     }
 
     /// Leaves a desk, unless there is something: from now on its bell is answered.

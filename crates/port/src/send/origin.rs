@@ -49,7 +49,8 @@ impl Origin {
         };
         let (users, user) = (home.users(), home.peer.uid);
         let limit_ns = match users.is_patient(user, home.identity()) {
-            true if user == process::uid() => SETTLE_NS,
+            // The home may be this process itself, on another user's word.
+            true if user == process::uid() && !claimed.is_on_word() => SETTLE_NS,
             true => SETTLE_OTHER_NS,
             false => SETTLE_AGAIN_NS,
         };

@@ -441,9 +441,11 @@ impl Exports {
         Ended { ports, watched }
     }
 
-    /// The rights to `port` that the peer has: handles, and their badges.
+    /// The rights to `port` that the peer has and that were not revoked: handles, and their badges.
     pub fn handles_of(&self, port: u32) -> impl Iterator<Item = (Handle, u64)> {
-        let live = move |entry: &Entry| entry.state == State::Live && entry.port == port;
+        let live = move |entry: &Entry| {
+            entry.state == State::Live && entry.port == port && !entry.is_revoked()
+        };
         let entries = self.entries.iter().zip(0..);
         let own = entries.filter(move |(entry, _)| live(entry));
         own.map(|(entry, place)| (handle(place, entry.generation.into()), entry.badge))

@@ -2,8 +2,82 @@
 
 use super::{SHUT, call, node_in, send, serve};
 use crate::common::{self, within_patience};
-use handfast::Node;
-use handfast::error::{Gone, ReceiveError, SendError};
+use handfast::error::{Gone, ReceiveError, SendError, ServeError};
+use handfast::{Node, Right};
+
+/// The threads of this process whose names begin so.
+fn threads(start: &str) -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+    names.filter(|name| name.starts_with(start)).collect()
+}
+
+/// Takes up a name, shuts the node down, and says whether the thread that accepted connections has ended while the port is still there.
+pub(crate) fn name_taken_up() {
+    let directory = common::directory();
+    let (old, new) = (node_in(directory.clone()), node_in(directory.clone()));
+    let port = old.bind("taken-up").unwrap();
+    let home = new.bind("home").unwrap();
+    let to_new = old.connect("home").unwrap();
+    to_new.with([port.into()]).send(b"").unwrap();
+    let came = home.receive().unwrap().take_rights().pop();
+    let Some(Right::Receive(mut port)) = came else {
+        panic!("{came:?}");
+    };
+    port.take_up_name().unwrap();
+    assert!(within_patience(|| threads("handfast-accept").len() == 1));
+    new.shutdown();
+    assert!(within_patience(|| threads("handfast-accept").is_empty()));
+    drop(port);
+    common::say("ended");
+}
+
+#[test]
+fn a_shutdown_ends_the_thread_of_a_name_that_was_taken_up() {
+    let child = common::start("name taken up", &[]);
+    child.expect("ended");
+}
+
+#[test]
+fn a_shutdown_ends_the_workers_of_a_port_that_is_served_per_cpu() {
+    let node = node_in(common::directory().clone());
+    let name = common::name("per-cpu");
+    let served = node.bind(&name).unwrap();
+    let served = served.serve_per_cpu(|worker, request| {
+        let _ = worker.reply(request, b"served");
+    });
+    let served = served.unwrap();
+    let client = node_in(common::directory().clone());
+    let right = client.connect(&name).unwrap();
+    assert_eq!(&*right.call(b"").unwrap(), b"served");
+    node.shutdown();
+    let workers = || {
+        served
+            .places()
+            .iter()
+            .map(|place| place.workers)
+            .sum::<u32>()
+    };
+    assert!(within_patience(|| workers() == 0));
+    let started = || {
+        served
+            .places()
+            .iter()
+            .map(|place| place.started)
+            .sum::<u64>()
+    };
+    let before = started();
+    // Sleep: a while in which nothing is to happen.
+    std::thread::sleep(core::time::Duration::from_millis(50));
+    assert_eq!(started(), before);
+    let again = node_in(common::directory().clone());
+    let port = again.anonymous().unwrap();
+    again.shutdown();
+    let refused = port.serve_per_cpu(|_, _| {}).unwrap_err();
+    assert_eq!(refused, ServeError::Misuse(SHUT));
+    client.shutdown();
+}
 
 /// Makes and ends nodes, and says what is left.
 pub(crate) fn shut_down() {
@@ -39,14 +113,7 @@ pub(crate) fn shut_down() {
     // The first round makes everything that stays for ever.
     once();
     let pid = std::process::id();
-    let threads = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
-        let names = tasks
-            .filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
-        names
-            .filter(|name| name.starts_with("handfast-"))
-            .collect::<Vec<_>>()
-    };
+    let threads = || threads("handfast-");
     let are_gone = within_patience(|| threads().is_empty());
     assert!(are_gone, "{:?}", threads());
     let before = common::holdings(pid);
