@@ -73,6 +73,12 @@ impl YieldPolicy {
         false
     }
 
+    /// Whether the next wait is to sleep at once.
+    #[must_use]
+    pub const fn is_skipping(&self) -> bool {
+        self.skips > 0
+    }
+
     /// Whether others have run meanwhile: no more yields then.
     #[must_use]
     pub const fn is_long(took_ns: u64) -> bool {

@@ -1,4 +1,4 @@
-//! Calls that go on from process to process: three take turns, or more (`handfast_proto::neighbours`).
+//! Calls and one-way messages that go on from process to process: three take turns, or more (`handfast_proto::neighbours`).
 
 use core::cell::Cell;
 
@@ -10,7 +10,7 @@ thread_local! {
     static WAITS_LEFT: Cell<u8> = const { Cell::new(0) };
 }
 
-/// A call was passed on: by this thread, to this thread, or one of this thread's own.
+/// A call was passed on, by this thread, to this thread, or one of this thread's own; or this thread has sent a one-way message.
 #[inline(always)]
 pub fn noted() {
     WAITS_LEFT.set(WAITS);

@@ -31,6 +31,8 @@ pub const FIRST_PAUSED_LOOKS: u32 = 32;
 pub const BRIEF_NS: u64 = 20_000;
 /// Yields to a peer on the same processor before a wait sleeps: others of its peers run as well meanwhile.
 const YIELDS: u32 = 8;
+/// As long as the kernel lets another thread run when one yields to it, or longer.
+const SLICE: Duration = Duration::from_millis(10);
 /// Looks between two readings of the clock.
 const LOOKS_PER_CLOCK: u32 = 16;
 
@@ -66,10 +68,10 @@ impl Waiter {
         self.strategy.is_eager_on(self.machine.cpus)
     }
 
-    /// Whether other threads ran on this processor when this waiter yielded last, as one of a chain.
+    /// Whether other threads ran on this processor when this waiter yielded last, as one of a chain, and it is to yield again.
     #[must_use]
     pub const fn has_neighbours(&self) -> bool {
-        self.neighbours.has_any()
+        self.neighbours.has_any() && !self.yields.is_skipping()
     }
 
     /// Waits at `place`. `woke_peer`: the caller's own last post had to wake the peer it now
@@ -112,7 +114,7 @@ impl Waiter {
             Strategy::Adaptive if place.shares_processor() => {
                 self.yield_briefly(place, start_ns, is_chain)
             }
-            Strategy::Adaptive if is_chain && self.yields.is_worth() => {
+            Strategy::Adaptive if is_chain && is_far(deadline_ns) && self.yields.is_worth() => {
                 self.look_and_yield(place, (woke_peer, deadline_ns), start_ns)
             }
             Strategy::Adaptive => {
@@ -262,6 +264,11 @@ impl Waiter {
             u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX)
         })
     }
+}
+
+/// Whether a yield that takes a time slice of another thread ends before the deadline.
+fn is_far(deadline_ns: Option<u64>) -> bool {
+    deadline_ns.is_none_or(|deadline_ns| deadline_ns > clock::deadline_ns(SLICE))
 }
 
 /// Looks until something is there, the limit or the deadline passes, or the peer puts us off.

@@ -48,8 +48,12 @@ impl Origin {
             return Ok(handle);
         };
         let (users, user) = (home.users(), home.peer.uid);
-        let limit_ns = match users.is_patient(user, home.identity()) {
-            // The home may be this process itself, on another user's word.
+        // On another user's word a home may be this process itself: the home loses nobody's patience then.
+        let of = match claimed.is_on_word() {
+            true => Name::default(),
+            false => home.identity(),
+        };
+        let limit_ns = match users.is_patient(user, of) {
             true if user == process::uid() && !claimed.is_on_word() => SETTLE_NS,
             true => SETTLE_OTHER_NS,
             false => SETTLE_AGAIN_NS,
@@ -60,7 +64,7 @@ impl Origin {
                 return answer.ok_or(RightError::Dead);
             }
             if clock::now_ns() >= until_ns {
-                users.lose_patience(user, home.identity());
+                users.lose_patience(user, of);
                 return Err(RightError::Unsettled);
             }
             clock::nap();

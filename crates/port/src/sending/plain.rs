@@ -19,6 +19,7 @@ use handfast_layout::link::INLINE_BYTES;
 use handfast_layout::link::Kind;
 use handfast_sys::clock;
 use handfast_sys::deadline;
+use handfast_wait::chain;
 use std::time::Instant;
 
 impl SendRight {
@@ -218,6 +219,8 @@ pub(crate) fn send_by(this: &SendRight, bytes: &[u8], waiting: Waiting) -> Resul
         Some(posted) => (this, posted),
         None => post::post(this, Body::One(bytes), Kind::Message, waiting)?,
     };
+    // Where this thread waits for the answer of another process, or for the next message, several processes may take turns.
+    chain::noted();
     doorbell::ring(right.link(), lane, right.receiver());
     Ok(())
 }
