@@ -38,6 +38,16 @@ impl Configuration {
         }
     }
 
+    /// An empty path is the default, as an empty variable is.
+    pub(crate) fn set_directory(&mut self, directory: PathBuf) {
+        let is_empty = directory.as_os_str().is_empty();
+        self.directory = Some(if is_empty {
+            rendezvous::DIRECTORY.into()
+        } else {
+            directory
+        });
+    }
+
     /// Where names lie at this moment.
     pub(crate) fn directory(&self) -> PathBuf {
         self.directory.clone().unwrap_or_else(rendezvous::directory)

@@ -64,10 +64,10 @@ pub struct NodeBuilder {
 }
 
 impl NodeBuilder {
-    /// Sets the directory of the node's names; `/run/handfast` unless it is set. The permissions of the directory are the access control, see
-    /// [`rendezvous::directory`](crate::rendezvous::directory).
+    /// Sets the directory of the node's names; `/run/handfast` unless it is set, or set to an empty path. The permissions of the directory are the
+    /// access control, see [`rendezvous::directory`](crate::rendezvous::directory).
     pub fn directory(mut self, directory: impl Into<PathBuf>) -> Self {
-        self.configuration.directory = Some(directory.into());
+        self.configuration.set_directory(directory.into());
         self
     }
 

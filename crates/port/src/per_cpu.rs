@@ -206,7 +206,8 @@ impl ReceiveRight {
     /// until all it has sent has been taken. Senders learn of the receivers a little after they have their right; until
     /// then, and on CPUs that this process may not use, one worker on any CPU serves them. Such a port is no longer a
     /// receive right: it cannot move, be received from by other threads or be in a wait set. Takes one of the 64
-    /// receivers of the process for each CPU.
+    /// receivers of the process for each CPU. A [shutdown](crate::Node::shutdown) of the node drops the messages that no worker has taken: their calls
+    /// end as those of a process that has died.
     ///
     /// ```
     /// # let name = format!("doc-per-cpu-{}", std::process::id());

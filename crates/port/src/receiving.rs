@@ -106,8 +106,9 @@ impl ReceiveRight {
     /// ```
     ///
     /// # Errors
-    /// [`SetError::Exhausted`] without descriptors.
+    /// [`SetError::Exhausted`] without descriptors; [`SetError::Misuse`] in a forked child and once the node was shut down.
     pub fn readiness(&self) -> Result<BorrowedFd<'_>, SetError> {
+        self.port().process.check()?;
         waits::descriptor(&self.port().at)
     }
 }

@@ -100,7 +100,8 @@ pub enum Unencodable {
     /// Together they are longer than [`LONG_BYTES_MAX`], or are a result for another user, or of a domain, and longer than
     /// [`MESSAGE_BYTES_MAX`].
     #[error(
-        "it is longer than {LONG_BYTES_MAX} bytes, or {MESSAGE_BYTES_MAX} if it is a result for another user or of a domain; send it in several messages"
+        "the values are longer than {LONG_BYTES_MAX} bytes together, or, as a result for another user or of a domain, than \
+         {MESSAGE_BYTES_MAX}; send them in several messages"
     )]
     TooLong,
     /// A type's `Serialize` failed, or wants what the format does not have, as sequences of unknown

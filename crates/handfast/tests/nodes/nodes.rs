@@ -5,6 +5,7 @@ pub(crate) mod shutdown;
 use crate::common::{self, PATIENCE, within_patience};
 use handfast::error::{
     BindError, ConnectError, Gone, Misuse, ReceiveError, ReplyError, RightError, SendError,
+    SetError,
 };
 use handfast::{Counters, Node, Options, ReceiveRight, Right, SendRight, Strategy};
 use std::path::PathBuf;
@@ -383,6 +384,7 @@ fn a_shutdown_ends_every_wait_with_its_error_and_frees_the_name() {
         assert_eq!(with_right.reply_with(b"late", []).unwrap_err().error, shut);
     });
     assert_eq!(port.try_receive().unwrap_err(), ReceiveError::Misuse(SHUT));
+    assert!(matches!(port.readiness(), Err(SetError::Misuse(SHUT))));
     assert_eq!(set.try_receive().unwrap_err(), ReceiveError::Misuse(SHUT));
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
@@ -417,6 +419,9 @@ fn directories_are_each_nodes_own() {
     std::fs::create_dir(&other).unwrap();
     let (one, two) = (node_in(place.clone()), node_in(other));
     assert_eq!(one.directory(), place);
+    let of_default = node_in(PathBuf::new());
+    assert_eq!(of_default.directory(), PathBuf::from("/run/handfast"));
+    of_default.shutdown();
     let (first, second) = (one.bind("same").unwrap(), two.bind("same").unwrap());
     let (first, second) = (serve(first), serve(second));
     let client = node_in(place);

@@ -16,6 +16,7 @@ use handfast_layout::LONG_BYTES_MAX;
 use handfast_layout::link::Kind;
 use handfast_region::Bytes;
 use handfast_sys::deadline;
+use handfast_wait::chain;
 use std::io::IoSlice;
 
 /// How long it waits: for ever, or, from a function of a domain that has a deadline, until then, with nothing left undone.
@@ -47,6 +48,7 @@ impl SendRight {
     pub fn send_vectored(&self, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
         shielded(|waiting, _| {
             let (right, (_, lane, _)) = post::post(self, Body::of(pieces), Kind::Message, waiting)?;
+            chain::noted();
             doorbell::ring(right.link(), lane, right.receiver());
             Ok(())
         })

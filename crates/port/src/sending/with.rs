@@ -13,6 +13,7 @@ use crate::served::calls;
 use core::time::Duration;
 use handfast_layout::link::Kind;
 use handfast_sys::{clock, deadline};
+use handfast_wait::chain;
 use std::time::Instant;
 
 /// A message to be sent with rights, up to four: [`SendRight::with`].
@@ -177,6 +178,7 @@ impl<'a> Sending<'a> {
         if self.rights.is_empty() {
             return bare(plain::send_by(self.right, bytes, waiting));
         }
+        chain::noted();
         if deadline::may_end() {
             let _shield = deadline::shield();
             let waiting = waiting.until(deadline::until_ns());

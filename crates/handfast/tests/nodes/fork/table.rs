@@ -158,6 +158,7 @@ pub(crate) fn parent(echo: &str) {
             Box::new(|| port.receive_many(&mut handfast::Batch::new()).is_err()),
         ),
         ("try_receive", Box::new(|| port.try_receive().is_err())),
+        ("readiness", Box::new(|| port.readiness().is_err())),
         (
             "poll what is received",
             Box::new(|| matches!(poll(&mut receive), Poll::Ready(Err(_)))),
