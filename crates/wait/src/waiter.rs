@@ -194,20 +194,20 @@ impl Waiter {
         if !self.yields.is_worth() {
             return None;
         }
-        let (mut found, mut took_ns) = (false, 0);
+        let (mut found, mut took_ns) = (None, 0);
         for yields in 1..=YIELDS {
             place.give_way();
-            found = place.look();
-            if found && is_chain {
-                self.yields.found_by(yields);
-            }
+            found = place.look().then_some(yields);
             took_ns = clock::ticks_ns().saturating_sub(start_ns);
-            if found || YieldPolicy::is_long(took_ns) {
+            if found.is_some() || YieldPolicy::is_long(took_ns) {
                 break;
             }
         }
+        if let Some(yields) = found.filter(|_| is_chain) {
+            self.yields.found_by(yields);
+        }
         self.yields.ended(found, took_ns);
-        found.then_some(Ended::Ready)
+        found.map(|_| Ended::Ready)
     }
 
     /// For one of several peers, of which some may share this processor: looks as long as one that spins does, and lets them run
@@ -244,7 +244,7 @@ impl Waiter {
             }
         };
         // Yields in vain cost no more than looks in vain.
-        self.yields.ended(true, longest_ns);
+        self.yields.ended(Some(0), longest_ns);
         ended
     }
 
