@@ -69,7 +69,7 @@ enum Form {
     Nested,
 }
 
-/// What a member has learned of waits for one of its peers.
+/// Lessons of a member from its waits for one of its peers.
 struct Waiter {
     spin: SpinPolicy,
     yields: YieldPolicy,
