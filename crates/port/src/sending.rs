@@ -11,3 +11,6 @@ pub(crate) mod with;
 
 pub use once::NotSent;
 pub use with::Sending;
+
+#[cfg(test)]
+mod tests;

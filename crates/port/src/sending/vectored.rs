@@ -81,6 +81,7 @@ impl Sending<'_> {
     pub fn send_vectored(self, pieces: &[IoSlice<'_>]) -> Result<(), Returned<SendError>> {
         shielded(|waiting, _| {
             let posted = self.post_vectored((Body::of(pieces), Kind::Message), waiting);
+            chain::noted();
             posted.map(drop)
         })
     }
