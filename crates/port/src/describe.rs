@@ -8,8 +8,8 @@ use crate::link::{self, Link, releases};
 use crate::moving::{self, depart, depart_member};
 use crate::options::Waiting;
 use crate::passed::Passed;
-use crate::port::exported;
 use crate::port::own::OwnRight;
+use crate::port::{NoRight, exported};
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
@@ -366,8 +366,11 @@ fn part_of(
         Right::Own(own) if own.is_over() => return Err(RightError::Dead),
         Right::Own(own) => own,
     };
-    if own.port().home.get().is_some() {
-        let right = moved(own).ok_or(RightError::Dead)?;
+    if let Some(right) = moved(own, true) {
+        let right = right.map_err(|none| match none {
+            NoRight::Over => RightError::Dead,
+            NoRight::NotYet => RightError::Unsettled,
+        })?;
         let right = Box::new((*right).clone());
         let (part, mut undo) = of_another((process, link), &right, (goes_on, false))?;
         if let Undo::Named(named) = &mut undo {

@@ -14,24 +14,28 @@ use crate::link::{Link, Parts, usage};
 use crate::peer_bells::map_peer_bells;
 use crate::port::local::Shortcut;
 use crate::port::own::OwnRight;
-use crate::port::{exported, ports};
+use crate::port::{NoRight, exported, ports};
 use crate::process::Process;
-use crate::send::{self, SendRight, ended, right_by};
+use crate::send::{self, SendRight, ended, moved};
 use crate::tables::{Table, Which};
 use crate::users::Foreign;
 use crate::{closing, link_life, links, rank};
+use core::time::Duration;
 use handfast_layout::link::{REGION_BYTES, Side};
 use handfast_layout::part::receiver_of;
 use handfast_proto::rights::{Imports, Refused};
 use handfast_region::Region;
 use handfast_sys::memory::{Access, Mapping, create_sealed};
 use handfast_sys::sync::{Mutex, MutexGuard};
-use handfast_sys::{OwnedFd, deadline, socket};
+use handfast_sys::{OwnedFd, clock, deadline, socket};
 use std::sync::{Arc, Weak};
 
 /// Receivers that share one such link: each of them has a lane there, however many the others take, since a quarter
 /// of the lanes is kept for those that have none.
 const RECEIVERS_OF_LOOP: u32 = 4;
+
+/// How long a thread that connects waits for room in its lane to where the port has moved.
+const MOVED_NS: u64 = 1_000_000_000;
 
 /// How often a right is made again because the last other one by its link was dropped meanwhile, and the link with
 /// it.
@@ -57,7 +61,8 @@ impl OwnRight {
     ///
     /// Its messages go the same way as all others, through a link of this process with itself, which up to four ports
     /// share. The first right makes the link (some twenty system calls, four descriptors), and the link ends some milliseconds after the
-    /// last one. Otherwise no system call. Does not block. A right that was dropped counts against the [quota](crate::Quotas::rights)
+    /// last one. Otherwise no system call. Does not block, unless the port has moved: then it waits for room in its
+    /// queue there. A right that was dropped counts against the [quota](crate::Quotas::rights)
     /// until the link has ended.
     ///
     /// ```
@@ -72,18 +77,16 @@ impl OwnRight {
     /// ```
     ///
     /// # Errors
-    /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::Exhausted`] without
+    /// [`ConnectError::Gone`] when the right was revoked or its port dropped; [`ConnectError::TimedOut`] when the port has moved, and the
+    /// process where it is has received nothing there for 1 s; [`ConnectError::Exhausted`] without
     /// descriptors, memory or links; [`ConnectError::Misuse`] in a forked child, or once the node was shut down.
     pub fn connect(&self) -> Result<SendRight, ConnectError> {
         let port = self.port();
         port.process.check()?;
         // Connecting takes locks of the whole process.
         let _shield = deadline::shield();
-        if let Some(home) = port.home.get() {
-            let moved = self.is_good().then(|| right_by(&**home, self));
-            let moved = moved.ok_or(ConnectError::Gone(Gone::Right))?;
-            let moved = moved.ok_or(ConnectError::Gone(Gone::Port))?;
-            return Ok((*moved).clone());
+        if port.home.get().is_some() {
+            return connect_moved(self);
         }
         let connected = right_to_own(&port.process, self);
         // A shutdown meanwhile has many faces.
@@ -100,6 +103,23 @@ impl OwnRight {
             ConnectError::Misuse(misuse) => SendError::Misuse(misuse),
             _ => SendError::Full,
         })
+    }
+}
+
+/// As [`OwnRight::connect`], to a port that has moved.
+fn connect_moved(own: &OwnRight) -> Result<SendRight, ConnectError> {
+    let until_ns = clock::ticks_ns() + MOVED_NS;
+    loop {
+        return match moved(own, true) {
+            Some(Ok(moved)) => Ok((*moved).clone()),
+            Some(Err(NoRight::NotYet)) if clock::ticks_ns() < until_ns => continue,
+            Some(Err(NoRight::NotYet)) => Err(ConnectError::TimedOut {
+                name: own.port().name.clone(),
+                limit: Duration::from_nanos(MOVED_NS),
+            }),
+            _ if own.is_good() => Err(ConnectError::Gone(Gone::Port)),
+            _ => Err(ConnectError::Gone(Gone::Right)),
+        };
     }
 }
 

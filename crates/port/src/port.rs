@@ -84,6 +84,15 @@ impl Once {
     }
 }
 
+/// Why there is no right to a port that has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRight {
+    /// It has ended at its new home, the link there has, or the right was revoked.
+    Over,
+    /// The process of its new home takes nothing.
+    NotYet,
+}
+
 /// Where a port has moved to, as the node that it has left knows that (`moving`).
 pub(crate) trait NewHome: Send + Sync {
     /// A right to the old port has been given to a peer, or it has got a name for one: the control thread tells it.
@@ -93,9 +102,9 @@ pub(crate) trait NewHome: Send + Sync {
     fn tell_new_holders(&self, port: &Port);
 
     /// The right by which what came here with this seal goes on: a `SendRight`, which may itself hold a port, so that this module does
-    /// not know the type. Waits for room in the lane to the new home, but in the control thread; `None` when the port has ended, or
-    /// there is no room.
-    fn right(&self, seal: Seal) -> Option<Arc<dyn Any + Send + Sync>>;
+    /// not know the type. Waits for room in the lane to the new home, if it `may_wait` and this is not the control thread: as long as for
+    /// that process's word on a right.
+    fn right(&self, seal: Seal, may_wait: bool) -> Result<Arc<dyn Any + Send + Sync>, NoRight>;
 
     /// The link with this number has ended.
     fn link_ended(&self, link: u32);

@@ -6,6 +6,7 @@ use crate::error::{Exhausted, Gone, ReplyError, RightError, SendError};
 use crate::loan::Loan;
 use crate::member::MemberPort;
 use crate::memory::Memory;
+use crate::port::NoRight;
 use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
@@ -201,10 +202,14 @@ fn are_settled(rights: &[Right], to: &SendRight) -> bool {
             !goes_home || best.origin().is_settled()
         }
         // Its port has moved, perhaps there.
-        Right::Own(own) => moved(own).is_none_or(|right| {
-            !Arc::ptr_eq(route::best(&right).link(), home)
-                || route::best(&right).origin().is_settled()
-        }),
+        Right::Own(own) => match moved(own, false) {
+            Some(Ok(right)) => {
+                !Arc::ptr_eq(route::best(&right).link(), home)
+                    || route::best(&right).origin().is_settled()
+            }
+            Some(Err(NoRight::NotYet)) => false,
+            Some(Err(NoRight::Over)) | None => true,
+        },
         _ => true,
     };
     rights.iter().all(is_settled)

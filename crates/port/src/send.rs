@@ -19,7 +19,7 @@ use handfast_sys::lock::OwnedGuard as Guard;
 pub use identity::Identity;
 pub(crate) use origin::{Origin, going};
 pub(crate) use room::LaneWait;
-pub(crate) use route::{moved, right_by};
+pub(crate) use route::moved;
 use std::sync::{Arc, OnceLock};
 pub(crate) use upgrade::Upgrade;
 

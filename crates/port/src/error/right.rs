@@ -35,10 +35,11 @@ pub enum RightError {
     #[error("the right was revoked, or its port has ended; drop it")]
     Dead,
     /// The right came from a third process and is to be sent to the process of its port, which has not yet
-    /// identified it: that process has not received at the port for 100 ms.
+    /// identified it; or it is to a port of this process that has moved, and the port's new process has not made room for one
+    /// more right: that process has not received at the port for 100 ms.
     #[error(
-        "the peer has not received at the right's port since a third process gave this process the right; \
-         have the peer receive there, and send the right later"
+        "the right's process has not received at its port since a third process gave this process the right, or since the port moved \
+         there; have that process receive there, and send the right later"
     )]
     Unsettled,
     /// The right goes through another process, which does not support permissions.

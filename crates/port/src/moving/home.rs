@@ -10,12 +10,12 @@ use crate::link::{Link, lanes};
 use crate::onward::Onward;
 use crate::options::Waiting;
 use crate::port::notices::Notice;
-use crate::port::{NewHome, Port, notice, ports};
+use crate::port::{NewHome, NoRight, Port, notice, ports};
 use crate::process::Process;
 use crate::request::{Mark, Request, take_mark};
 use crate::right::{Right, wait_for_word};
 use crate::seal::Seal;
-use crate::send::{SendRight, claimed, ended, life};
+use crate::send::{SendRight, claimed, ended, life, origin};
 use crate::{asked, closing, links, rank};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -27,8 +27,8 @@ use handfast_proto::rights::Handle;
 use handfast_proto::timers::Timer;
 use handfast_ring::lane::Header;
 use handfast_ring::{Fault, Rule};
-use handfast_sys::clock;
 use handfast_sys::sync::{Mutex, MutexGuard};
+use handfast_sys::{clock, lock};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -38,10 +38,40 @@ pub(crate) struct Home {
     /// The right that the new home has given to the old one.
     to: SendRight,
     /// Rights with the badges of the senders here.
-    by_seal: Mutex<HashMap<Seal, Arc<SendRight>>, rank::TrailRights>,
+    by_seal: Mutex<BySeal, rank::TrailRights>,
     trail: Mutex<Trail, rank::Trail>,
     /// There are rights whose holders have not been told.
     pub(super) has_new: AtomicBool,
+}
+
+/// The rights by which a trail passes on are asked for in its own lanes, those of the application's threads in theirs, where messages wait for
+/// what trails say: a right with the same badge of the one kind is none of the other.
+type BySeal = HashMap<(Seal, Kind), Arc<SendRight>>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// Of the threads with lanes of their own (`handfast_sys::lock::number_apart`).
+    Trail,
+    Application,
+}
+
+impl Kind {
+    fn of_this_thread() -> Self {
+        match lock::is_apart() {
+            true => Self::Trail,
+            false => Self::Application,
+        }
+    }
+}
+
+/// How long a thread waits for a right there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    Not,
+    /// As for another process's word on a right.
+    AsForWord,
+    /// This trail is all that waits.
+    Always,
 }
 
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
@@ -65,7 +95,7 @@ impl Home {
         self.trail.lock()
     }
 
-    fn by_seal(&self) -> MutexGuard<'_, HashMap<Seal, Arc<SendRight>>, rank::TrailRights> {
+    fn by_seal(&self) -> MutexGuard<'_, BySeal, rank::TrailRights> {
         self.by_seal.lock()
     }
 
@@ -102,7 +132,7 @@ impl Home {
                     let id = request.seal().once().unwrap_or_default();
                     let right = once.take(id);
                     right
-                        .or_else(|| self.minted(once::seal(id, badge)))
+                        .or_else(|| self.minted(once::seal(id, badge), Wait::Always).ok())
                         .is_some()
                 }
                 // A notice asked for a badge here is not asked for there.
@@ -153,13 +183,14 @@ impl Home {
     fn pass_on(&self, request: Request, once: &mut OnceRights) -> bool {
         let seal = request.seal();
         let right = match seal.once() {
-            None => self.right_on(seal.alone()),
+            None => self.right_on(seal.alone(), Wait::Always),
             Some(id) => {
-                let right = once.take(id).or_else(|| self.minted(seal));
+                let right = once.take(id).map(Ok);
+                let right = right.unwrap_or_else(|| self.minted(seal, Wait::Always));
                 right.map(Arc::new)
             }
         };
-        let Some(to) = right else {
+        let Ok(to) = right else {
             return false;
         };
         let mut onward = Onward::of(request);
@@ -190,7 +221,7 @@ impl Home {
             Marked::All { again: false } => {}
             Marked::All { again: true } => self.exported(),
         }
-        let Some(to) = self.right_on(mark.seal) else {
+        let Ok(to) = self.right_on(mark.seal, Wait::Always) else {
             return false;
         };
         while ended::failure(&to).is_none() {
@@ -223,44 +254,56 @@ impl Home {
     }
 
     /// See [`NewHome::right`].
-    fn right_on(&self, seal: Seal) -> Option<Arc<SendRight>> {
-        if let Some(right) = self.by_seal().get(&seal) {
-            return Some(right.clone());
+    fn right_on(&self, seal: Seal, wait: Wait) -> Result<Arc<SendRight>, NoRight> {
+        let key = (seal, Kind::of_this_thread());
+        if let Some(right) = self.by_seal().get(&key) {
+            return Ok(right.clone());
         }
-        let right = Arc::new(self.minted(seal)?);
+        let right = Arc::new(self.minted(seal, wait)?);
         let mut by_seal = self.by_seal();
         let mut unused = Vec::new();
         if by_seal.len() >= BADGES_MAX {
-            let is_unused = |_: &Seal, right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+            let is_unused =
+                |_: &(Seal, Kind), right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
             unused.extend(by_seal.extract_if(is_unused));
         }
-        let right = by_seal.entry(seal).or_insert(right).clone();
+        let right = by_seal.entry(key).or_insert(right).clone();
         drop(by_seal);
         drop(unused);
-        Some(right)
+        Ok(right)
     }
 
     /// A right that the new home makes for this.
-    fn minted(&self, seal: Seal) -> Option<SendRight> {
+    fn minted(&self, seal: Seal, wait: Wait) -> Result<SendRight, NoRight> {
+        let link = self.to.link();
+        let (user, of) = (link.peer.uid, link.identity());
         let since_ns = clock::ticks_ns();
+        let limit_ns = match wait {
+            Wait::Not => 0,
+            Wait::AsForWord => origin::word_ns(link.users(), (user, of), false),
+            Wait::Always => u64::MAX,
+        };
         loop {
             if is_over(&self.to) {
-                return None;
+                return Err(NoRight::Over);
             }
-            let link = self.to.link();
             if lanes::to(link, self.to.receiver()).is_none() && !link.map.go_round(since_ns) {
                 crate::guest::tell!(
                     warn,
                     "no lane to where a port has moved: its senders lose it"
                 );
-                return None;
+                return Err(NoRight::Over);
             }
             if let Some(right) = mint(&self.process, &self.to, seal) {
-                return Some(right);
+                return Ok(right);
             }
-            // A lane, and an answer, come by the thread that would wait here.
-            if crate::guest::is_control() {
-                return None;
+            // A lane, and an answer, come by the control thread, which would wait here.
+            if wait == Wait::Not || crate::guest::is_control() {
+                return Err(NoRight::NotYet);
+            }
+            if clock::ticks_ns().saturating_sub(since_ns) >= limit_ns {
+                link.users().lose_patience(user, of);
+                return Err(NoRight::NotYet);
             }
             // Each holds a return slot until its answer has been taken.
             self.by_seal()
@@ -285,8 +328,12 @@ impl NewHome for Home {
         }
     }
 
-    fn right(&self, seal: Seal) -> Option<Arc<dyn Any + Send + Sync>> {
-        Some(self.right_on(seal)?)
+    fn right(&self, seal: Seal, may_wait: bool) -> Result<Arc<dyn Any + Send + Sync>, NoRight> {
+        let wait = match may_wait {
+            true => Wait::AsForWord,
+            false => Wait::Not,
+        };
+        Ok(self.right_on(seal, wait)?)
     }
 
     fn link_ended(&self, link: u32) {

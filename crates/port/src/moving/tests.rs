@@ -6,11 +6,13 @@ use crate::introduce::provide;
 use crate::lifecycle;
 use crate::link_end;
 use crate::links;
-use crate::port::exported;
+use crate::port::{NewHome, NoRight, exported};
+use crate::seal::Seal;
+use crate::send::SETTLE_NS;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::link::{Kind, LANE_HEAD_BYTES, LANES, Side};
 use handfast_proto::introductions::Claim;
-use handfast_proto::rights::ALL_PERMISSIONS;
+use handfast_proto::rights::{ALL_PERMISSIONS, Target};
 use handfast_region::Memory;
 use handfast_ring::lane::{Header, Place};
 use std::time::Instant;
@@ -134,6 +136,61 @@ fn the_old_home_of_a_port_that_shares_a_receiver_gets_no_send_once_right_there()
     drop(desk);
     link_end::end_link(&node, &link);
     lifecycle::shutdown(&node);
+}
+
+/// A home of a port that has moved by this link, as the link's peer says, and the right that it has given.
+fn home_by(process: &Arc<Process>, link: &Arc<Link>) -> (Home, SendRight) {
+    links::list(process).push(Some(link.clone()));
+    let right = || crate::imported::import(process, link, (1 << 31 | 0x100, 0x100)).unwrap();
+    (Home::new(process.clone(), right()), right())
+}
+
+/// A thread of the application waited for ever, and with it that of all rights which go through this process.
+#[test]
+fn a_new_home_that_takes_nothing_keeps_no_thread_for_long() {
+    let (process, link, _peer) = link();
+    let (home, to) = home_by(&process, &link);
+    while to.try_send(b"").is_ok() {}
+    let seal = |badge| Seal::of(Target::full(0x100, badge));
+    let none = |may_wait| home.right(seal(1), may_wait).err();
+    let is_patient = || process.users.is_patient(link.peer.uid, link.identity());
+    assert_eq!(none(false), Some(NoRight::NotYet));
+    assert!(is_patient());
+    let start = Instant::now();
+    assert_eq!(none(true), Some(NoRight::NotYet));
+    assert!(start.elapsed() >= Duration::from_nanos(SETTLE_NS));
+    assert!(!is_patient(), "the next one would wait as long");
+    assert_eq!(none(true), Some(NoRight::NotYet));
+    link_end::end_link(&process, &link);
+    assert_eq!(none(true), Some(NoRight::Over));
+}
+
+/// Trails' words lay behind messages that waited for them: a minute long, until these were refused.
+#[test]
+fn the_trail_of_a_port_asks_for_its_rights_in_its_own_lanes() {
+    let (process, link, _peer) = link();
+    let (home, to) = home_by(&process, &link);
+    let right = || {
+        let right = home.right(Seal::of(Target::full(0x100, 1)), true);
+        right.unwrap().downcast::<SendRight>().unwrap()
+    };
+    to.try_send(b"may wait").unwrap();
+    let own = right();
+    let others = std::thread::scope(|scope| {
+        let trail = scope.spawn(|| {
+            handfast_sys::lock::number_apart();
+            let trails = right();
+            trails.try_send(b"passed on").unwrap();
+            assert_eq!(trails.handle(), right().handle());
+            let lane = link.map.known(0).unwrap();
+            (trails, link.lanes[lane as usize].lock().producer.position())
+        });
+        trail.join().unwrap()
+    });
+    assert_ne!(own.handle(), others.0.handle());
+    assert_eq!(own.handle(), right().handle());
+    assert_eq!(others.1, 2, "asked for there, and used");
+    link_end::end_link(&process, &link);
 }
 
 /// Messages taken from a lane have arrived again once the port whose messages were passed on has no senders at its old home.

@@ -5,6 +5,7 @@ use super::{GoingHome, SETTLE_NS, SendRight, Upgrade};
 use crate::error::RightError;
 use crate::link::Link;
 use crate::process::Process;
+use crate::users::Users;
 use handfast_layout::hello::Process as Name;
 use handfast_layout::part::Part;
 use handfast_proto::rights::Handle;
@@ -53,12 +54,7 @@ impl Origin {
             true => Name::default(),
             false => home.identity(),
         };
-        let limit_ns = match users.is_patient(user, of) {
-            true if user == process::uid() && !claimed.is_on_word() => SETTLE_NS,
-            true => SETTLE_OTHER_NS,
-            false => SETTLE_AGAIN_NS,
-        };
-        let until_ns = clock::now_ns() + limit_ns;
+        let until_ns = clock::now_ns() + word_ns(users, (user, of), claimed.is_on_word());
         loop {
             if let Some(answer) = claimed.answer() {
                 return answer.ok_or(RightError::Dead);
@@ -69,6 +65,15 @@ impl Origin {
             }
             clock::nap();
         }
+    }
+}
+
+/// How long this process waits for the word of another one, of this user and name.
+pub(crate) fn word_ns(users: &Users, (user, of): (u32, Name), is_on_word: bool) -> u64 {
+    match users.is_patient(user, of) {
+        true if user == process::uid() && !is_on_word => SETTLE_NS,
+        true => SETTLE_OTHER_NS,
+        false => SETTLE_AGAIN_NS,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Origin, SendRight, aside, claimed, spread};
 use crate::error::{Gone, SendError};
 use crate::link::redirects::{self, Moved};
 use crate::options::Waiting;
-use crate::port::NewHome;
+use crate::port::NoRight;
 use crate::port::local::Shortcut;
 use crate::port::own::OwnRight;
 use crate::seal::Seal;
@@ -184,15 +184,13 @@ pub(crate) fn shortcut(right: &SendRight) -> Option<&Shortcut> {
     right.shortcut.as_deref()
 }
 
-/// The right to its port's new home that a right of this process stands for, where the port has moved; none if it was revoked, or the
-/// port has ended. May wait for room in a lane.
-pub(crate) fn moved(own: &OwnRight) -> Option<Arc<SendRight>> {
+/// The right to its port's new home that a right of this process stands for; `None` where the port has not moved. See
+/// [`NewHome::right`].
+pub(crate) fn moved(own: &OwnRight, may_wait: bool) -> Option<Result<Arc<SendRight>, NoRight>> {
     let home = own.port().home.get()?;
-    own.is_good().then(|| right_by(&**home, own))?
-}
-
-/// See [`NewHome::right`].
-pub(crate) fn right_by(home: &dyn NewHome, own: &OwnRight) -> Option<Arc<SendRight>> {
-    let right = home.right(Seal::of(own.target()))?;
-    right.downcast().ok()
+    let right = match own.is_good() {
+        true => home.right(Seal::of(own.target()), may_wait),
+        false => Err(NoRight::Over),
+    };
+    Some(right.and_then(|right| right.downcast().map_err(|_| NoRight::Over)))
 }
