@@ -26,8 +26,11 @@ pub(crate) fn leaves_nobody(process: &Process, port: &Port) -> bool {
     has_left
 }
 
-/// Tells one peer that `port` is going.
+/// Tells one peer that `port` is going; where the node was shut down, the end of the link tells the peer.
 pub(crate) fn tell_closed(link: &Link, port: &Port) {
+    if port.process.is_over() {
+        return;
+    }
     // Relaxed: set by the thread that drops the port now, or it is not set.
     backlog::tell_closed(link, port.id, port.is_leaving.load(Ordering::Relaxed));
 }
@@ -41,7 +44,7 @@ pub(crate) fn close(port: &Port, is_quiet: bool) {
     end_members_of(port);
 }
 
-/// Tells all peers that `port` is going; where the node was shut down, the end of its links tells them.
+/// Tells all peers that `port` is going, as [`tell_closed`].
 pub(crate) fn tell_closing(process: &Process, port: &Port) {
     let links = links::list(process);
     // Release: pairs with the Acquire of callers that go to a domain without a link. Peers look under the lock, as
@@ -89,3 +92,6 @@ pub(crate) fn end_those(process: &Process, ended: &[Arc<Port>]) {
     }
     process.revocations.count();
 }
+
+#[cfg(test)]
+mod tests;

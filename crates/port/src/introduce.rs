@@ -110,7 +110,7 @@ fn answer_claim(link: &Arc<Link>, claim: Claim, reply: (u32, u32)) {
                 slot.answer(Kind::Message, &ClaimAnswer { handle }.encode());
             }
             Claim::Revoked | Claim::Dead => {
-                slot.answer(Kind::Dropped, &[]);
+                slot.dropped();
             }
             Claim::Waiting(_) => {}
         }

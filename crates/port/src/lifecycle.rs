@@ -136,9 +136,13 @@ pub(crate) fn nodes() -> Vec<Arc<Process>> {
 
 /// See [`Node::shutdown`](crate::Node::shutdown).
 pub(crate) fn shutdown(node: &Arc<Process>) {
-    if !node.begins_shutdown() {
-        return;
+    if node.begins_shutdown() {
+        end_node(node);
     }
+}
+
+/// Ends a node that is being shut down: its links, and the control thread.
+pub(crate) fn end_node(node: &Arc<Process>) {
     Locks::own().forget(node);
     moving::lose_moves(node);
     let listeners = core::mem::take(&mut *node.listeners.lock());
@@ -161,6 +165,10 @@ pub(crate) fn shutdown(node: &Arc<Process>) {
         let _ = control_thread.join();
     }
     let links = links::live(node);
+    // All before the tables of one: a peer hears by its own link of nothing that the end of another brings about.
+    for link in &links {
+        link.take_down();
+    }
     links.iter().for_each(|link| link_end::end_link(node, link));
     let_go(node);
     ports::rouse_all(node);

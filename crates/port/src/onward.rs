@@ -7,7 +7,7 @@ use crate::request::Request;
 use crate::right::{Returned, Right};
 use crate::send::SendRight;
 use crate::users::Foreign;
-use handfast_layout::link::{Kind, REVOKED};
+use handfast_layout::link::REVOKED;
 
 /// A call that is passed on, or a one-way message that is sent again, each with its rights.
 pub(crate) struct Onward {
@@ -70,7 +70,7 @@ fn unless_revoked(request: Request, error: SendError) -> Option<Request> {
     if error == SendError::Gone(Gone::Right)
         && let Some(reply) = request.reply_right()
     {
-        reply.answer(Kind::DeadPort, REVOKED);
+        reply.refuse(REVOKED);
         drop(request.answered());
         return None;
     }

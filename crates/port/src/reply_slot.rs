@@ -203,6 +203,15 @@ impl ReplySlot {
         }
     }
 
+    /// The port of the call has ended; or the call's right was revoked: then `why` is [`REVOKED`](handfast_layout::link::REVOKED).
+    #[cold]
+    pub(crate) fn refuse(&self, why: &[u8]) {
+        // As in `dropped`: the caller finds the end of the link, and no other.
+        if !self.link.is_forked() && !self.link.process.is_over() {
+            self.answer(Kind::DeadPort, why);
+        }
+    }
+
     /// The domain that was to answer has gone wrong.
     #[cold]
     pub(crate) fn fail(&self, error: DomainError) {

@@ -48,8 +48,11 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
                     link.poison(fault);
                     break;
                 }
-                slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
-                wake_caller(link, slot);
+                // As in `ReplySlot::refuse`.
+                if !process.is_over() {
+                    slot.answer(region, header.generation, Kind::DeadPort, 0, &[]);
+                    wake_caller(link, slot);
+                }
             }
             Kind::CONTROL => {
                 if let Err(fault) =
@@ -63,7 +66,7 @@ pub(crate) fn refuse_waiting(process: &Arc<Process>, link: &Arc<Link>, consumer:
             Kind::PASSED => {
                 let passed = ReplySlot::passed(link, header.reply, header.generation);
                 if let Ok(Some(reply)) = passed {
-                    reply.answer(Kind::DeadPort, &[]);
+                    reply.refuse(&[]);
                 }
             }
             _ => {}

@@ -173,6 +173,10 @@ fn look_up(link: &Link) {
 
 /// One message, if there is something to tell. Whether there is more; `None`: the peer does not read, or is not there yet.
 fn tell_some(link: &Link) -> Option<bool> {
+    if link.process.is_over() {
+        // Rights end with ports that the application drops after the shutdown. The end of the link tells the peer.
+        return Some(false);
+    }
     let mut untold = untold(link);
     let (words, in_vain) = untold.first();
     if words.is_empty() {

@@ -194,7 +194,7 @@ impl Diverted {
 /// Answers a message whose port has ended, or whose right was revoked.
 pub(super) fn end(request: Request, why: &[u8]) {
     if let Some(reply) = request.reply_right() {
-        reply.answer(Kind::DeadPort, why);
+        reply.refuse(why);
     }
     drop(request.answered());
 }
