@@ -11,6 +11,7 @@ use crate::message::Whom;
 use crate::process::Process;
 use crate::rank;
 use crate::reply_right::ReplyRight;
+use crate::right::{Right, are_names_awaited};
 use crate::send::SETTLE_NS;
 use crate::tables::{Table, Which};
 use core::sync::atomic::Ordering;
@@ -29,12 +30,20 @@ pub(crate) struct Relay {
     own: Own,
     /// The right to answer; `None` when the waiting caller has given up.
     right: Option<ReplyRight>,
-    /// The answer has come, and some of its rights are known later, or by then not at all.
-    piece: Option<(Message, u64)>,
+    /// The answer has come, and does not go on yet.
+    came: Option<Came>,
     /// That the caller has given up was passed on.
     is_given_up: bool,
     /// The right that the call was passed on through may be dropped before the answer comes.
     _held: Option<Held>,
+}
+
+/// An answer that has come.
+enum Came {
+    /// Some of its rights are known later, or by then not at all.
+    Piece(Message, u64),
+    /// The homes of some of its rights have not said their names, which have been awaited since then.
+    Whole(Message, u64),
 }
 
 /// The result of a look at a relay.
@@ -54,7 +63,7 @@ impl Relay {
             awaited: Awaited::new(own.link.clone(), own.index, own.generation),
             own,
             right: Some(right),
-            piece: None,
+            came: None,
             is_given_up: false,
             _held: Some(held),
         }
@@ -67,7 +76,7 @@ impl Relay {
             awaited,
             own,
             right: None,
-            piece: None,
+            came: None,
             is_given_up: false,
             _held: None,
         }
@@ -102,20 +111,12 @@ impl Relay {
     fn look(&mut self, process: &Arc<Process>) -> Seen {
         let whom = self.right.as_ref().map(ReplyRight::link).cloned();
         let whom = whom.as_deref().map_or(Whom::Nobody, Whom::Relay);
-        if let Some((mut message, until_ns)) = self.piece.take() {
-            let whom = match clock::now_ns() < until_ns {
-                true => whom,
-                false => Whom::Nobody,
-            };
-            return match self.awaited.take_rest(process, &mut message, whom) {
-                Ok(true) if message.lost().is_some() => Seen::Lost(None),
-                Ok(true) => Seen::Answer(message),
-                Ok(false) => {
-                    self.piece = Some((message, until_ns));
-                    Seen::Nothing
-                }
-                Err(fault) => self.poison(process, fault),
-            };
+        match self.came.take() {
+            Some(Came::Piece(message, until_ns)) => {
+                return self.take_rest(process, (message, until_ns), whom);
+            }
+            Some(Came::Whole(message, since_ns)) => return self.settle(message, since_ns),
+            None => {}
         }
         loop {
             // First: an answer that came before the end is there nevertheless.
@@ -132,9 +133,9 @@ impl Relay {
             }
             let mut message = Message::new();
             match self.awaited.take(process, &mut message, whom) {
-                Ok(Outcome::Reply(_)) => return Seen::Answer(message),
+                Ok(Outcome::Reply(_)) => return self.settle(message, clock::now_ns()),
                 Ok(Outcome::Piece) => {
-                    self.piece = Some((message, clock::now_ns() + SETTLE_NS));
+                    self.came = Some(Came::Piece(message, clock::now_ns() + SETTLE_NS));
                     return Seen::Nothing;
                 }
                 Ok(Outcome::Error(SendError::Domain(error))) => return Seen::Lost(Some(error)),
@@ -145,11 +146,49 @@ impl Relay {
         }
     }
 
-    /// As [`Self::look`], and what there is to pass on. Has the control thread look again soon where the rest of an answer is to come.
+    /// Takes up the rights of an answer that are known by now.
+    fn take_rest(
+        &mut self,
+        process: &Arc<Process>,
+        (mut message, until_ns): (Message, u64),
+        whom: Whom<'_>,
+    ) -> Seen {
+        let now_ns = clock::now_ns();
+        let whom = match now_ns < until_ns {
+            true => whom,
+            false => Whom::Nobody,
+        };
+        match self.awaited.take_rest(process, &mut message, whom) {
+            Ok(true) if message.lost().is_some() => Seen::Lost(None),
+            Ok(true) => self.settle(message, now_ns),
+            Ok(false) => {
+                self.came = Some(Came::Piece(message, until_ns));
+                Seen::Nothing
+            }
+            Err(fault) => self.poison(process, fault),
+        }
+    }
+
+    /// Whether the answer goes on. One with rights that go home does once the home has said their names, or has not in time: the control
+    /// thread passes it on, and does not wait for that.
+    fn settle(&mut self, mut message: Message, since_ns: u64) -> Seen {
+        let right = self.right.as_ref().filter(|right| !right.link().is_down());
+        let rights = message.rights_mut();
+        let are_awaited = |rights: &[Right]| {
+            right.is_some_and(|right| are_names_awaited(rights, right.link(), since_ns))
+        };
+        if rights.is_some_and(|rights| are_awaited(rights)) {
+            self.came = Some(Came::Whole(message, since_ns));
+            return Seen::Nothing;
+        }
+        Seen::Answer(message)
+    }
+
+    /// As [`Self::look`], and what there is to pass on. Has the control thread look again soon where an answer has come and does not go on yet.
     fn seen(&mut self, process: &Arc<Process>) -> Option<Result<Message, Option<DomainError>>> {
         match self.look(process) {
             Seen::Nothing => {
-                if self.piece.is_some() {
+                if self.came.is_some() {
                     process.schedule(Timer::Relays);
                 }
                 None
@@ -286,25 +325,4 @@ fn relay_those(process: &Arc<Process>, is_one: impl Fn(&Relay) -> bool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::descriptors::tests::link;
-
-    /// A call through three processes once did not end: the thread that had written the slot's former answer took the
-    /// announcement for the next one, whose writer rang nobody (`kills::chains`, beside other work, once in thousands of
-    /// calls after a kill).
-    #[test]
-    fn an_announcement_that_a_former_waker_takes_is_made_again() {
-        let (process, link, _peer) = link();
-        let own = Own::take(&link).unwrap();
-        let wait = Slot::of(link.calls, own.index).wait();
-        let awaited = Awaited::new(link.clone(), own.index, own.generation);
-        let mut relay = Relay::forsaken(awaited, own);
-        for _ in 0..2 {
-            let taken = word::fence_then_taken(&link.region, wait);
-            assert_eq!(taken, Some(word::DESCRIPTOR));
-            assert!(matches!(relay.look(&process), Seen::Nothing));
-        }
-        relay.end(Err(None));
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 
 use crate::arena::Block;
 use crate::error::{Exhausted, Gone, ReplyError, RightError, SendError};
+use crate::link::Link;
 use crate::loan::Loan;
 use crate::member::MemberPort;
 use crate::memory::Memory;
@@ -11,9 +12,9 @@ use crate::port::own::OwnRight;
 use crate::process::Process;
 use crate::receive_right::ReceiveRight;
 use crate::reply_right::ReplyRight;
-use crate::send::{SendRight, ended, moved, route};
+use crate::send::{SETTLE_NS, SendRight, ended, moved, route};
 use crate::send_once::{SendOnceRight, Way};
-use handfast_sys::OwnedFd;
+use handfast_sys::{OwnedFd, clock};
 use std::sync::Arc;
 
 /// A right to be sent, or received, in a message.
@@ -187,25 +188,38 @@ impl Right {
 /// Whether a message with these rights by `to` waits for the word of that one's process, which its user may still have a thread wait for.
 pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
     let link = to.link();
-    !are_settled(rights, to)
+    let home = route::best(to).link();
+    let is_settled = |right: &SendRight| right.origin().is_settled();
+    !are_settled(rights, home, is_settled)
         && ended::failure(to).is_none()
         && link.users().is_patient(link.peer.uid, link.identity())
 }
 
-/// Whether the home of all these rights that go home to `to`'s process has said what they are called there.
-fn are_settled(rights: &[Right], to: &SendRight) -> bool {
-    let home = route::best(to).link();
+/// Whether the names of rights that go home with an answer by `home` may still come. The answer has waited since then, while the thread that
+/// passes it on does other work.
+pub(crate) fn are_names_awaited(rights: &[Right], home: &Arc<Link>, since_ns: u64) -> bool {
+    let is_over = |right: &SendRight| !right.origin().is_awaited(right.link(), since_ns);
+    !are_settled(rights, home, is_over) && clock::now_ns() < since_ns.saturating_add(SETTLE_NS)
+}
+
+/// Whether all these rights that go home, to the peer of `home` or to this process itself, are settled: whether their home has said what they
+/// are called there.
+fn are_settled(
+    rights: &[Right],
+    home: &Arc<Link>,
+    is_settled: impl Fn(&SendRight) -> bool,
+) -> bool {
     let is_settled = |right: &Right| match right {
         right if let Some(right) = right.to_send() => {
             let best = route::best(right);
             let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
-            !goes_home || best.origin().is_settled()
+            !goes_home || is_settled(best)
         }
         // Its port has moved, perhaps there.
         Right::Own(own) => match moved(own, false) {
             Some(Ok(right)) => {
-                !Arc::ptr_eq(route::best(&right).link(), home)
-                    || route::best(&right).origin().is_settled()
+                let best = route::best(&right);
+                !Arc::ptr_eq(best.link(), home) || is_settled(best)
             }
             Some(Err(NoRight::NotYet)) => false,
             Some(Err(NoRight::Over)) | None => true,

@@ -46,6 +46,16 @@ pub(crate) fn link_as(uid: u32, calls: Side) -> (Arc<Process>, Arc<Link>, OwnedF
 
 /// A link of this node.
 pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Link>, OwnedFd) {
+    link_with(process, uid, calls, [0; 16])
+}
+
+/// As [`link_in`], with another peer.
+pub(crate) fn link_with(
+    process: &Arc<Process>,
+    uid: u32,
+    calls: Side,
+    incarnation: [u8; 16],
+) -> (Arc<Link>, OwnedFd) {
     let (socket, peer) = socket::pair().unwrap();
     socket::set_nonblocking(&socket, true).unwrap();
     let as_kernel_says = socket::peer(&socket).unwrap();
@@ -68,7 +78,7 @@ pub(crate) fn link_in(process: &Arc<Process>, uid: u32, calls: Side) -> (Arc<Lin
         process: None,
         socket: Foreign::new(&process.users, 0, socket),
         charges: Vec::new(),
-        incarnation: [0; 16],
+        incarnation,
     };
     // No other link has such a number. Relaxed: a number.
     static SERIAL: AtomicU32 = AtomicU32::new(u32::MAX);

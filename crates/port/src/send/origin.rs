@@ -3,6 +3,7 @@
 use super::claimed::Claimed;
 use super::{GoingHome, SETTLE_NS, SendRight, Upgrade};
 use crate::error::RightError;
+use crate::guest;
 use crate::link::Link;
 use crate::process::Process;
 use crate::users::Users;
@@ -43,28 +44,58 @@ impl Origin {
     }
 
     /// The handle that the exporter's own tables have for the right with this handle. Waits a while for its word; less if others
-    /// of its user have kept this process waiting lately.
+    /// of its user have kept this process waiting lately, and not at all in the control thread, which serves all peers.
     pub(crate) fn handle_at_home(&self, handle: Handle, home: &Link) -> Result<Handle, RightError> {
         let Self::Claimed(claimed) = self else {
             return Ok(handle);
         };
-        let (users, user) = (home.users(), home.peer.uid);
-        // On another user's word a home may be this process itself: the home loses nobody's patience then.
-        let of = match claimed.is_on_word() {
-            true => Name::default(),
-            false => home.identity(),
-        };
-        let until_ns = clock::now_ns() + word_ns(users, (user, of), claimed.is_on_word());
+        let until_ns = clock::now_ns() + limit_ns(claimed, home);
         loop {
             if let Some(answer) = claimed.answer() {
                 return answer.ok_or(RightError::Dead);
             }
+            if guest::is_control() {
+                return Err(RightError::Unsettled);
+            }
             if clock::now_ns() >= until_ns {
-                users.lose_patience(user, of);
+                home.users()
+                    .lose_patience(home.peer.uid, whose(claimed, home));
                 return Err(RightError::Unsettled);
             }
             clock::nap();
         }
+    }
+
+    /// Whether the exporter may still say, in the time that [`Self::handle_at_home`] waits, which handle that is: for a thread that
+    /// looks now and then, and has done so since then. The end of that time costs the exporter this process's patience.
+    pub(crate) fn is_awaited(&self, home: &Link, since_ns: u64) -> bool {
+        let Self::Claimed(claimed) = self else {
+            return false;
+        };
+        if claimed.answer().is_some() || home.is_down() {
+            return false;
+        }
+        let is_in_time = clock::now_ns() < since_ns.saturating_add(limit_ns(claimed, home));
+        if !is_in_time {
+            home.users()
+                .lose_patience(home.peer.uid, whose(claimed, home));
+        }
+        is_in_time
+    }
+}
+
+/// How long the word of a right's home is waited for.
+fn limit_ns(claimed: &Claimed, home: &Link) -> u64 {
+    let of = (home.peer.uid, whose(claimed, home));
+    word_ns(home.users(), of, claimed.is_on_word())
+}
+
+/// The process that loses this one's patience where its word does not come. On another user's word a home may be this process itself: the
+/// home loses nobody's patience then.
+fn whose(claimed: &Claimed, home: &Link) -> Name {
+    match claimed.is_on_word() {
+        true => Name::default(),
+        false => home.identity(),
     }
 }
 
