@@ -6,6 +6,7 @@ use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
 use crate::door::{later, on_word, strange};
 use crate::error::Exhausted;
+use crate::home::{Looks, come_home};
 use crate::imported::{import, own, own_around};
 use crate::introduce::claim;
 use crate::lending::take_up_loan;
@@ -18,7 +19,7 @@ use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::right::Right;
 use crate::send::{self, Origin, SendRight, going};
-use crate::{home, links, redirect};
+use crate::{links, redirect};
 use handfast_layout::hello;
 use handfast_layout::part::{Bound, Part, ThirdForm};
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX, PARTS_MAX};
@@ -110,6 +111,7 @@ fn adopt_all(
     (rights, whom): (&mut Vec<Right>, Whom<'_>),
 ) -> Result<bool, Fault> {
     let (mut taken, known) = (0, rights.len());
+    let looks = Looks::new();
     rights.reserve_exact(units.len().min(PARTS_MAX - known.min(PARTS_MAX)));
     while !units.is_empty() {
         let (part, count) = next_part(units, taken).ok_or(Rule::Part.broken())?;
@@ -118,7 +120,7 @@ fn adopt_all(
         if taken <= known {
             continue;
         }
-        if !adopt_part((process, link), (part, of_part), (rights, whom))? {
+        if !adopt_part((process, link), (part, of_part), (rights, whom, &looks))? {
             return Ok(false);
         }
     }
@@ -137,7 +139,7 @@ fn next_part(units: &[Unit], taken: usize) -> Option<(Part, usize)> {
 fn adopt_part(
     (process, link): (&Arc<Process>, &Arc<Link>),
     (part, units): (Part, &[Unit]),
-    (rights, whom): (&mut Vec<Right>, Whom<'_>),
+    (rights, whom, looks): (&mut Vec<Right>, Whom<'_>, &Looks),
 ) -> Result<bool, Fault> {
     rights.push(match part {
         Part::OfSender { handle, port } | Part::Once { handle, port } if link.is_loop() => {
@@ -177,7 +179,7 @@ fn adopt_part(
             number,
         } => {
             let number = (hello::process(introducer, pid), number);
-            match home::come_home(process, link, (number, port), whom) {
+            match come_home(process, link, (number, port), (whom, looks)) {
                 Some(right) => right,
                 None => return Ok(false),
             }

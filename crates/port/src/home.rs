@@ -13,9 +13,10 @@ use crate::process::Process;
 use crate::right::Right;
 use crate::send::SETTLE_NS;
 use crate::{introduce, polling};
+use core::cell::Cell;
 use handfast_layout::hello::Process as Name;
 use handfast_layout::lane_control::{LANE_CONTROL_BYTES, LaneControl};
-use handfast_layout::link::{Kind, SLOTS};
+use handfast_layout::link::{Kind, LANES, SLOTS};
 use handfast_proto::introductions::{Claim, Number, Redeemed};
 use handfast_proto::rights::Target;
 use handfast_ring::lane::{Header, Inline};
@@ -25,6 +26,38 @@ use std::sync::Arc;
 /// Most introductions in a row that are followed through lanes to the last one.
 const STEPS_MAX: u32 = 8;
 
+/// Slots of lanes that are looked at for the rights of one answer at a time: nobody receives from their ports meanwhile. All lanes of one
+/// link twice, so that each right that its introducer itself provides is found in one look, whatever lies before the provision.
+const SLOTS_MAX: u32 = 2 * LANES * SLOTS;
+
+/// The slots that may still be looked at for the rights of one answer.
+pub(crate) struct Looks {
+    left: Cell<u32>,
+    /// There were too few.
+    are_over: Cell<bool>,
+}
+
+impl Looks {
+    pub(crate) const fn new() -> Self {
+        Self {
+            left: Cell::new(SLOTS_MAX),
+            are_over: Cell::new(false),
+        }
+    }
+
+    const fn are_all(&self) -> bool {
+        self.left.get() == SLOTS_MAX
+    }
+
+    /// Counts one, if any is left.
+    fn take(&self) -> Option<()> {
+        let left = self.left.get().checked_sub(1);
+        self.are_over.set(left.is_none());
+        self.left.set(left?);
+        Some(())
+    }
+}
+
 /// The peer of `link` names what `number` has provided to it: a right to `port` of this process. `None`: it
 /// is known later. Blocks for a caller only, as long as another thread polls that port without finding
 /// what provides it.
@@ -32,8 +65,14 @@ pub(crate) fn come_home(
     process: &Arc<Process>,
     link: &Link,
     (number, port): (Number, u32),
-    whom: Whom<'_>,
+    (whom, looks): (Whom<'_>, &Looks),
 ) -> Option<Right> {
+    let is_relay = matches!(whom, Whom::Relay(_));
+    if !is_relay {
+        // This is the only look: the control thread, which passes answers on, looks again.
+        looks.left.set(SLOTS_MAX);
+    }
+    let is_first = looks.are_all();
     let recipient = link.identity();
     let until_ns = clock::now_ns() + SETTLE_NS;
     loop {
@@ -48,7 +87,7 @@ pub(crate) fn come_home(
             let known = known.or_else(|| {
                 let right = loop {
                     let revocations = process.revocations.number();
-                    let target = foresee(&mut poller, number, recipient)?;
+                    let target = foresee(&mut poller, number, recipient, looks)?;
                     // Looked for again as often as this process revokes something meanwhile.
                     if let Some(right) = to_target(process, target, revocations) {
                         break right;
@@ -59,6 +98,10 @@ pub(crate) fn come_home(
                 Some(right)
             });
             polling::leave(&at.at, poller);
+            if known.is_none() && is_relay && !is_first && looks.are_over.get() {
+                // The rights before it have had the looks; it has all of the next time.
+                return None;
+            }
             return Some(known.unwrap_or(Right::Dead));
         }
         match whom {
@@ -102,23 +145,24 @@ fn redeem_at_home(process: &Arc<Process>, number: Number, recipient: Name) -> Op
 /// The right that `number` will provide to `recipient`, by the messages that wait in the lanes: they are
 /// looked at, and none is taken. The introducer announces it in its own lane, so no other process can do so
 /// in its place.
-fn foresee(poller: &mut Poller, number: Number, recipient: Name) -> Option<Target> {
+fn foresee(poller: &mut Poller, number: Number, recipient: Name, looks: &Looks) -> Option<Target> {
     clearing::refresh(poller);
     bells::hear_all(poller);
-    provided_ahead(poller, number, recipient, STEPS_MAX)
+    provided_ahead(poller, (number, recipient), looks, STEPS_MAX)
 }
 
 fn provided_ahead(
     poller: &Poller,
-    (introducer, number): Number,
-    recipient: Name,
+    ((introducer, number), recipient): (Number, Name),
+    looks: &Looks,
     steps: u32,
 ) -> Option<Target> {
     let expected = LaneControl::Provide { number, recipient };
+    let is_of_introducer = |link: &Link| link.identity() == introducer;
     let is_it = |(link, header, said): (&Arc<Link>, Header, LaneControl)| {
-        (link.identity() == introducer && said == expected).then(|| (link.clone(), header.port))
+        (said == expected).then(|| (link.clone(), header.port))
     };
-    let (link, word) = said_ahead(poller).find_map(is_it)?;
+    let (link, word) = said_ahead(poller, looks, is_of_introducer).find_map(is_it)?;
     if let Some(target) = said::target_of(poller, &link, word) {
         return Some(target);
     }
@@ -126,14 +170,17 @@ fn provided_ahead(
     let claimed = match link.introductions().claims.get(word) {
         Some(Claim::Waiting(waiting)) => Some(waiting.number),
         Some(_) => None,
-        None => said_ahead(poller).find_map(|(of, _, said)| match said {
-            LaneControl::Claim {
-                word: its,
-                number,
-                introducer,
-            } if its == word && Arc::ptr_eq(of, &link) => Some((introducer, number)),
-            _ => None,
-        }),
+        None => {
+            let is_its = |of: &Link| core::ptr::eq(of, &raw const *link);
+            said_ahead(poller, looks, is_its).find_map(|(_, _, said)| match said {
+                LaneControl::Claim {
+                    word: its,
+                    number,
+                    introducer,
+                } if its == word => Some((introducer, number)),
+                _ => None,
+            })
+        }
     };
     let (claimed, recipient) = (claimed?, link.identity());
     let provided = introduce::provisions(said::process(poller)).provided(claimed, recipient);
@@ -142,14 +189,20 @@ fn provided_ahead(
         return Some(target).filter(|target| said::is_here(poller, target));
     }
     let steps = steps.checked_sub(1)?;
-    provided_ahead(poller, claimed, recipient, steps)
+    provided_ahead(poller, (claimed, recipient), looks, steps)
 }
 
-/// Statements about introductions in messages that wait. At most all slots of all lanes.
-fn said_ahead(poller: &Poller) -> impl Iterator<Item = (&Arc<Link>, Header, LaneControl)> {
-    let lanes = said::open_lanes(poller);
-    lanes.flat_map(|(link, consumer)| {
+/// Statements about introductions in messages that wait, in the lanes of some links. At most as many slots are looked at as may be: a
+/// process with many links, and lanes full of messages, has receivers here wait for no longer.
+fn said_ahead<'a>(
+    poller: &'a Poller,
+    looks: &'a Looks,
+    is_one: impl Fn(&Link) -> bool + 'a,
+) -> impl Iterator<Item = (&'a Arc<Link>, Header, LaneControl)> {
+    let lanes = said::open_lanes(poller).filter(move |(link, _)| is_one(link));
+    lanes.flat_map(move |(link, consumer)| {
         let look = move |places| {
+            looks.take()?;
             let mut bytes: Inline = [0; _];
             let (header, len_bytes) = consumer.look_ahead(&link.region, places, &mut bytes)?;
             Some((header, bytes, len_bytes))
@@ -165,3 +218,6 @@ fn said_ahead(poller: &Poller) -> impl Iterator<Item = (&Arc<Link>, Header, Lane
             })
     })
 }
+
+#[cfg(test)]
+mod tests;
