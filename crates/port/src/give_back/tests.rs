@@ -78,7 +78,9 @@ fn nothing_is_charged_for_a_link_that_has_ended_and_is_held() {
     give_back(&link, &process);
     assert!(link.fault().is_none() && !fits_all(&process, UID));
     link_end::end_link(&process, &link);
-    assert!(fits_all(&process, UID));
+    // The control thread may be at it.
+    let is_over = || fits_all(&process, UID);
+    assert!(handfast_testing::within_patience(is_over));
     drop(link);
 }
 

@@ -1,12 +1,13 @@
 use super::*;
-use crate::descriptors::tests::{expect_let_go, link, link_of};
+use crate::configuration::Configuration;
+use crate::descriptors::tests::{expect_let_go, link, link_in, link_of};
 use crate::introduce::{Provided, provide};
 use crate::link::lanes;
 use crate::send::{self, SendRight, route};
-use crate::{give_back, link_end, links};
+use crate::{give_back, lifecycle, link_end, links};
 use handfast_layout::control::{CONTROL_BYTES_MAX, ControlKind};
-use handfast_layout::link::LANES;
 use handfast_layout::link::passed_word;
+use handfast_layout::link::{LANES, Side};
 use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::{OwnedFd, socket};
@@ -147,8 +148,10 @@ fn who_has_no_lane_to_the_old_home_of_a_port_follows_when_there_is_one() {
 
 #[test]
 fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_marks_have_come() {
-    let (process, old, peer) = link();
-    let (_, new, _new_peer) = link();
+    // Its switches are no other test's.
+    let process = lifecycle::start(Configuration::new()).ok().unwrap();
+    let linked = || link_in(&process, handfast_sys::process::uid(), Side::Connector);
+    let ((old, peer), (new, _new_peer)) = (linked(), linked());
     socket::set_nonblocking(&peer, true).unwrap();
     let last = right(&process, &old, NAME);
     let moved = Moved::new((new.identity(), PORT), 1);
@@ -175,6 +178,7 @@ fn the_name_of_a_right_that_is_dropped_while_it_becomes_another_stays_until_its_
         old.region.store(head, tail, Ordering::Release);
     }
     assert!(give_back::give_back(&old, &process) && hears_of_release(&peer));
+    lifecycle::shutdown(&process);
 }
 
 /// A right of `link`, whose port has moved and come back to the peer of `other` meanwhile, or so.
