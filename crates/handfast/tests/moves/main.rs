@@ -10,6 +10,7 @@ mod home;
 mod homes;
 mod members;
 mod once;
+mod passed_round;
 mod revoked;
 mod ring;
 mod round_once;
