@@ -10,7 +10,7 @@ use crate::error::{Misuse, SendError};
 use crate::link::{Link, What, doorbell, tasks};
 use crate::message::Message;
 use crate::right::{Returned, Right};
-use crate::send::{self, SendRight, route, spread};
+use crate::send::{self, SendRight, claimed, route, spread};
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::sync::atomic::Ordering;
@@ -243,8 +243,9 @@ impl Reply<'_> {
         self.at = Some(At::enter(right, link, What::Room, waker));
         let is_long =
             matches!(&self.state, State::Waiting(bytes, _) if bytes.len() > MESSAGE_BYTES_MAX);
-        // For a lane, or perhaps for a block.
-        if link.map.known(right.receiver()).is_none() || is_long {
+        // For a lane, or perhaps for a block, or for an exporter's word.
+        let is_held = claimed::is_held(right);
+        if link.map.known(right.receiver()).is_none() || is_long || is_held {
             right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
         }
     }

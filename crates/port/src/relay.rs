@@ -46,6 +46,9 @@ enum Came {
     Whole(Message, u64),
 }
 
+/// How long answers are looked at in one go: the control thread serves others, too.
+const RELAYS_NS: u64 = 1_000_000;
+
 /// The result of a look at a relay.
 enum Seen {
     Nothing,
@@ -302,9 +305,20 @@ fn relay_those(process: &Arc<Process>, is_one: impl Fn(&Relay) -> bool) {
         core::mem::take(&mut relays.waiting)
     };
     let mut ended = Vec::new();
-    let mut place = 0;
+    let (mut place, mut seen_at) = (0, None);
     while let Some(relay) = waiting.get_mut(place) {
-        match is_one(relay).then(|| relay.seen(process)).flatten() {
+        if !is_one(relay) {
+            place += 1;
+            continue;
+        }
+        let now_ns = clock::ticks_ns();
+        if now_ns.saturating_sub(*seen_at.get_or_insert(now_ns)) >= RELAYS_NS {
+            // Others of the control thread's have their turn, and those that were not looked at come first the next time.
+            process.schedule(Timer::Relays);
+            waiting.rotate_left(place);
+            break;
+        }
+        match relay.seen(process) {
             Some(answer) => ended.push((waiting.swap_remove(place), answer)),
             None => place += 1,
         }

@@ -188,11 +188,14 @@ impl Right {
 /// Whether a message with these rights by `to` waits for the word of that one's process, which its user may still have a thread wait for.
 pub(crate) fn wait_for_word(rights: &[Right], to: &SendRight) -> bool {
     let link = to.link();
+    is_word_awaited(rights, to) && link.users().is_patient(link.peer.uid, link.identity())
+}
+
+/// The same, whether or not its user has had threads wait in vain.
+pub(crate) fn is_word_awaited(rights: &[Right], to: &SendRight) -> bool {
     let home = route::best(to).link();
     let is_settled = |right: &SendRight| right.origin().is_settled();
-    !are_settled(rights, home, is_settled)
-        && ended::failure(to).is_none()
-        && link.users().is_patient(link.peer.uid, link.identity())
+    !are_settled(rights, home, is_settled) && ended::failure(to).is_none()
 }
 
 /// Whether the names of rights that go home with an answer by `home` may still come. The answer has waited since then, while the thread that

@@ -8,7 +8,7 @@ use crate::error::SendError;
 use crate::future::{At, LANE_LOOK_NS};
 use crate::link::What;
 use crate::right::{Returned, Right};
-use crate::send::{SendRight, route};
+use crate::send::{SendRight, claimed, route};
 use crate::sending::Sending;
 use core::pin::Pin;
 use core::task::{Context, Poll};
@@ -84,8 +84,9 @@ impl Future for Sent<'_> {
         }
         let right = route::best(self.right);
         let link = right.link();
-        let Some(lane) = link.map.known(right.receiver()) else {
-            // For a lane: no wake-up comes when one falls out of use, so the control thread looks.
+        let lane = link.map.known(right.receiver());
+        let Some(lane) = lane.filter(|_| !claimed::is_held(right)) else {
+            // For a lane, or for an exporter's word: no wake-up comes when one falls out of use, or the word comes, so the control thread looks.
             self.at = Some(At::enter(right, link, What::Room, context.waker()));
             right.process().schedule_in(Timer::Sleepers, LANE_LOOK_NS);
             return Poll::Pending;

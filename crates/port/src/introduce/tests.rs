@@ -1,10 +1,10 @@
 use super::*;
-use crate::descriptors::tests::link;
-use crate::error::SendError;
+use crate::descriptors::tests::{link, link_of};
+use crate::error::{Gone, SendError};
 use crate::introduce::provide;
 use crate::port::exported;
 use crate::seal::Seal;
-use crate::send::{self, claimed};
+use crate::send::{self, SendRight, claimed};
 use crate::{link_end, links, redirect};
 use core::cell::RefCell;
 use handfast_channel::reply::Slot;
@@ -121,6 +121,24 @@ fn what_an_old_home_has_minted_stays_however_soon_its_port_moves_on() {
     let minted = mint(&process, &to, Seal::of(Target::full(port, 5))).unwrap();
     assert_eq!(minted.handle(), word);
     link_end::end_link(&process, &link);
+}
+
+/// A thread that sent by such a right waited for ever, and with it the clients that it served.
+#[test]
+fn a_right_on_the_word_of_another_user_is_waited_for_until_its_home_ends_and_not_for_ever() {
+    const UID: u32 = 3_000_000_129;
+    let (process, link, _peer) = link();
+    let (_, other, _others_peer) = link_of(UID);
+    links::list(&process).push(Some(link.clone()));
+    let claims = |number| claim_freely(&process, &link, 0x100, (&other, OF_MOVED | number));
+    let sends = |right: &SendRight| right.send_timeout(b"", handfast_testing::PATIENCE);
+    let [silent, dead] = [1, 2].map(|number| claims(number).unwrap());
+    assert!(claimed::is_held(&silent));
+    assert_eq!(silent.try_send(b""), Err(SendError::Full));
+    assert_eq!(sends(&silent), Err(SendError::Gone(Gone::Port)));
+    link_end::end_link(&process, &link);
+    assert_eq!(sends(&dead), Err(SendError::Gone(Gone::Process)));
+    link_end::end_link(&process, &other);
 }
 
 /// A new home connects and claims at once: its exporter's control thread may enter the link only after that has heard the old home, which

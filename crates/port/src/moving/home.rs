@@ -13,12 +13,13 @@ use crate::port::notices::Notice;
 use crate::port::{NewHome, NoRight, Port, notice, ports};
 use crate::process::Process;
 use crate::request::{Mark, Request, take_mark};
-use crate::right::{Right, wait_for_word};
+use crate::right::{Right, is_word_awaited};
 use crate::seal::Seal;
 use crate::send::{SendRight, claimed, ended, life, origin};
 use crate::{asked, closing, links, rank};
 use core::any::Any;
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use handfast_layout::control::ControlMessage;
 use handfast_layout::lane_control::LaneControl;
 use handfast_layout::part::{is_member, receiver_of};
@@ -77,8 +78,12 @@ enum Wait {
 /// Rights by badge that a trail keeps before it lets go of the ones it can have again.
 const BADGES_MAX: usize = 4096;
 
-/// How long a message waits for the new home's word on a right in it. Twice the longest time that a thread of the new home waits.
-const WORD_NS: u64 = 200_000_000;
+/// How long a message waits for the new home's word on a right in it: until a thread there receives at that right's port. Two homes may
+/// wait for each other.
+const WORD_NS: u64 = 2_000_000_000;
+/// At first it is looked for often.
+const OFTEN_NS: u64 = 10_000_000;
+const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 impl Home {
     pub(super) fn new(process: Arc<Process>, to: SendRight) -> Self {
@@ -350,12 +355,15 @@ fn is_over(right: &SendRight) -> bool {
     ended::failure(right).is_some() || ended::is_revoked(right)
 }
 
-/// Waits for the new home's word on its own rights. A thread there may be waiting for this process's word at that moment, which it does
-/// for a tenth of a second; nobody but the receiver of the message is held up.
+/// Waits for the new home's word on its own rights: without it the message is lost. Nobody but the receiver of the message is held up.
 fn settle(rights: &[Right], to: &SendRight) {
-    let until_ns = clock::now_ns() + WORD_NS;
-    while wait_for_word(rights, to) && clock::now_ns() < until_ns {
-        clock::nap();
+    let since_ns = clock::now_ns();
+    while is_word_awaited(rights, to) {
+        match clock::now_ns().saturating_sub(since_ns) {
+            0..OFTEN_NS => clock::nap(),
+            OFTEN_NS..WORD_NS => clock::sleep(LOOK_EVERY),
+            _ => return,
+        }
     }
 }
 

@@ -6,16 +6,25 @@ use crate::link::returns::Own;
 use crate::process::Process;
 use crate::rank;
 use handfast_proto::rights::Handle;
-use handfast_sys::process;
 use handfast_sys::sync::Mutex;
+use handfast_sys::{clock, process};
 use std::sync::Arc;
 use std::sync::OnceLock;
+
+/// How long a right that was claimed on another user's word waits for its exporter, which may be a process that never says anything. As
+/// long as an exporter waits for an old home.
+const HELD_NS: u64 = match cfg!(all(test, not(feature = "simulation"))) {
+    true => 100_000_000,
+    false => 60_000_000_000,
+};
 
 /// The exporter's answer to a claim.
 pub(crate) struct Claimed {
     process: Arc<Process>,
     /// It was claimed on the word of another user.
     is_on_word: bool,
+    /// Until when nothing is sent by it, and its exporter is waited for, where that is so.
+    until_ns: u64,
     awaited: Mutex<Option<Own>, rank::Claimed>,
     handle: OnceLock<Handle>,
 }
@@ -25,6 +34,7 @@ impl Claimed {
         Self {
             process: process.clone(),
             is_on_word,
+            until_ns: clock::ticks_ns() + HELD_NS,
             awaited: Mutex::new(Some(own)),
             handle: OnceLock::new(),
         }
@@ -69,9 +79,17 @@ impl Claimed {
         self.process.epoch != process::fork_epoch()
     }
 
-    /// Whether nothing is sent by the right yet: see `Link::is_of_others`.
+    /// Whether nothing is sent by the right yet: see `Link::is_of_others`. Where its exporter has ended, nothing ever is.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_on_word && self.is_awaited()
+        self.is_on_word && self.handle().is_none() && {
+            let awaited = self.awaited.lock();
+            awaited.as_ref().is_some_and(|own| !own.link.is_down())
+        }
+    }
+
+    /// Whether that has been so for too long.
+    pub(crate) fn is_held_in_vain(&self) -> bool {
+        self.is_held() && clock::ticks_ns() >= self.until_ns
     }
 
     /// The exporter's answer, if it is there: `Some(None)` when there is no such right.
@@ -113,6 +131,11 @@ impl Drop for Claimed {
             own.forsake();
         }
     }
+}
+
+/// Whether nothing has been sent by it for a minute, since its exporter confirms nothing.
+pub(crate) fn is_held_in_vain(right: &SendRight) -> bool {
+    super::claim(right).is_some_and(|claimed| claimed.is_held_in_vain())
 }
 
 /// Whether nothing is sent by it before the exporter has confirmed it.

@@ -99,7 +99,7 @@ impl Upgrade {
     pub(crate) fn is_held(&self) -> bool {
         let direct = self.direct.get();
         // Relaxed: as in `goes`.
-        direct.is_some_and(|direct| claimed::is_held(direct))
+        direct.is_some_and(|direct| claimed::is_held(direct) && !claimed::is_held_in_vain(direct))
             && self.under_way.load(Ordering::Relaxed) == 0
     }
 

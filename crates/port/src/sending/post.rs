@@ -4,7 +4,7 @@ use super::fast;
 use crate::body::Body;
 use crate::call_slots;
 use crate::describe::{Described, Load, ahead};
-use crate::error::{Misuse, RightError, SendError};
+use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::link::doorbell;
 use crate::link::lanes::{self, Way, leaving};
 use crate::link::long::{self, Use};
@@ -160,6 +160,9 @@ fn take_lane<'a>(
     waiting: Waiting,
 ) -> Result<Option<u32>, SendError> {
     if claimed::is_held(right) {
+        if claimed::is_held_in_vain(right) {
+            return Err(SendError::Gone(Gone::Port));
+        }
         return room::wait_for_slot(right, waiting).map(|()| None);
     }
     spread::posts_at_once(right);
