@@ -117,6 +117,7 @@ impl Home {
         self.tell_holders(&port);
         notice::rights_ended(&port, 1);
         let (mut once, mut is_left) = (OnceRights::of(source.unused_once(), with_once), false);
+        let mut patience = Patience::new();
         loop {
             let pause = once.make(|seal| mint(&self.process, &self.to, seal));
             let mut request = match source.next(pause) {
@@ -126,7 +127,7 @@ impl Home {
             };
             let goes_on = match (take_mark(&mut request), request.notice()) {
                 (Some(mark), _) => self.provide(&mark),
-                (None, None) => self.pass_on(request, &mut once),
+                (None, None) => self.pass_on(request, &mut once, &mut patience),
                 (None, Some(Notice::NoSenders)) => {
                     is_left = true;
                     true
@@ -185,7 +186,7 @@ impl Home {
         }
     }
 
-    fn pass_on(&self, request: Request, once: &mut OnceRights) -> bool {
+    fn pass_on(&self, request: Request, once: &mut OnceRights, patience: &mut Patience) -> bool {
         let seal = request.seal();
         let right = match seal.once() {
             None => self.right_on(seal.alone(), Wait::Always),
@@ -199,7 +200,7 @@ impl Home {
             return false;
         };
         let mut onward = Onward::of(request);
-        settle(onward.rights(), &to);
+        patience.settle(onward.rights(), &to);
         let passed = onward.send(&to, Waiting::Always);
         // Other errors concern the message alone, or its right.
         match passed {
@@ -355,14 +356,34 @@ fn is_over(right: &SendRight) -> bool {
     ended::failure(right).is_some() || ended::is_revoked(right)
 }
 
-/// Waits for the new home's word on its own rights: without it the message is lost. Nobody but the receiver of the message is held up.
-fn settle(rights: &[Right], to: &SendRight) {
-    let since_ns = clock::now_ns();
-    while is_word_awaited(rights, to) {
-        match clock::now_ns().saturating_sub(since_ns) {
-            0..OFTEN_NS => clock::nap(),
-            OFTEN_NS..WORD_NS => clock::sleep(LOOK_EVERY),
-            _ => return,
+/// How long a trail waits for the new home's word on the rights in a message. Senders that are to follow wait for all messages before theirs,
+/// and lose the port after a minute: so once that was in vain, messages wait for a moment only, until the word on one of them comes.
+struct Patience {
+    limit_ns: u64,
+}
+
+impl Patience {
+    const fn new() -> Self {
+        Self { limit_ns: WORD_NS }
+    }
+
+    /// Waits for the new home's word on its own rights: without it the message is lost. Nobody but the receiver of the message is held up.
+    fn settle(&mut self, rights: &[Right], to: &SendRight) {
+        let since_ns = clock::now_ns();
+        let mut has_waited = false;
+        while is_word_awaited(rights, to) {
+            has_waited = true;
+            match clock::now_ns().saturating_sub(since_ns) {
+                waited_ns if waited_ns >= self.limit_ns => {
+                    self.limit_ns = OFTEN_NS;
+                    return;
+                }
+                0..OFTEN_NS => clock::nap(),
+                _ => clock::sleep(LOOK_EVERY),
+            }
+        }
+        if has_waited {
+            self.limit_ns = WORD_NS;
         }
     }
 }
