@@ -7,6 +7,7 @@
 //! uses it, if no rights have gone by it in messages.
 
 use crate::error::{ConnectError, Exhausted, Gone, Resource, SendError};
+use crate::guest::is_control;
 use crate::link::connection::PeerProcess;
 use crate::link::group::Reserved;
 use crate::link::held::Held;
@@ -112,7 +113,8 @@ fn connect_moved(own: &OwnRight) -> Result<SendRight, ConnectError> {
     loop {
         return match moved(own, true) {
             Some(Ok(moved)) => Ok((*moved).clone()),
-            Some(Err(NoRight::NotYet)) if clock::ticks_ns() < until_ns => continue,
+            // The control thread, which runs a waker, does not wait.
+            Some(Err(NoRight::NotYet)) if clock::ticks_ns() < until_ns && !is_control() => continue,
             Some(Err(NoRight::NotYet)) => Err(ConnectError::TimedOut {
                 name: own.port().name.clone(),
                 limit: Duration::from_nanos(MOVED_NS),

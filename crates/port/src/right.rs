@@ -207,22 +207,18 @@ pub(crate) fn are_names_awaited(rights: &[Right], home: &Arc<Link>, since_ns: u6
 
 /// Whether all these rights that go home, to the peer of `home` or to this process itself, are settled: whether their home has said what they
 /// are called there.
-fn are_settled(
-    rights: &[Right],
-    home: &Arc<Link>,
-    is_settled: impl Fn(&SendRight) -> bool,
-) -> bool {
+fn are_settled(rights: &[Right], home: &Arc<Link>, is_named: impl Fn(&SendRight) -> bool) -> bool {
     let is_settled = |right: &Right| match right {
         right if let Some(right) = right.to_send() => {
             let best = route::best(right);
             let goes_home = best.link().is_loop() || Arc::ptr_eq(best.link(), home);
-            !goes_home || is_settled(best)
+            !goes_home || is_named(best)
         }
         // Its port has moved, perhaps there.
         Right::Own(own) => match moved(own, false) {
             Some(Ok(right)) => {
                 let best = route::best(&right);
-                !Arc::ptr_eq(best.link(), home) || is_settled(best)
+                !Arc::ptr_eq(best.link(), home) || is_named(best)
             }
             Some(Err(NoRight::NotYet)) => false,
             Some(Err(NoRight::Over)) | None => true,

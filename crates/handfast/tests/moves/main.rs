@@ -8,6 +8,7 @@ mod fast;
 mod followed;
 mod home;
 mod homes;
+mod late;
 mod members;
 mod once;
 mod passed_round;

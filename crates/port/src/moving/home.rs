@@ -46,21 +46,21 @@ pub(crate) struct Home {
 }
 
 /// The rights by which a trail passes on are asked for in its own lanes, those of the application's threads in theirs, where messages wait for
-/// what trails say: a right with the same badge of the one kind is none of the other.
-type BySeal = HashMap<(Seal, Kind), Arc<SendRight>>;
+/// what trails say: so there may be two with one badge.
+type BySeal = HashMap<(Seal, AskedIn), Arc<SendRight>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    /// Of the threads with lanes of their own (`handfast_sys::lock::number_apart`).
-    Trail,
-    Application,
+enum AskedIn {
+    /// The lanes that only trails use (`handfast_sys::lock::number_apart`).
+    TrailLane,
+    UsualLane,
 }
 
-impl Kind {
+impl AskedIn {
     fn of_this_thread() -> Self {
         match lock::is_apart() {
-            true => Self::Trail,
-            false => Self::Application,
+            true => Self::TrailLane,
+            false => Self::UsualLane,
         }
     }
 }
@@ -261,7 +261,7 @@ impl Home {
 
     /// See [`NewHome::right`].
     fn right_on(&self, seal: Seal, wait: Wait) -> Result<Arc<SendRight>, NoRight> {
-        let key = (seal, Kind::of_this_thread());
+        let key = (seal, AskedIn::of_this_thread());
         if let Some(right) = self.by_seal().get(&key) {
             return Ok(right.clone());
         }
@@ -270,7 +270,7 @@ impl Home {
         let mut unused = Vec::new();
         if by_seal.len() >= BADGES_MAX {
             let is_unused =
-                |_: &(Seal, Kind), right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
+                |_: &(Seal, AskedIn), right: &mut Arc<SendRight>| Arc::strong_count(right) == 1;
             unused.extend(by_seal.extract_if(is_unused));
         }
         let right = by_seal.entry(key).or_insert(right).clone();

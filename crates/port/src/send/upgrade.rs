@@ -1,7 +1,6 @@
 //! A right that goes through the process that gave it, until there is a link with the exporter.
 
 use super::{SendRight, claimed};
-use crate::guest;
 use crate::link::{Link, introductions};
 use crate::options::Options;
 use crate::process::Process;
@@ -103,12 +102,8 @@ impl Upgrade {
             && self.under_way.load(Ordering::Relaxed) == 0
     }
 
-    /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately. The control thread, which serves all peers, does
-    /// not wait: the right goes by the vine.
+    /// Waits a moment for the exporter's word, if it is awaited and was not in vain lately.
     pub(crate) fn await_word(&self) {
-        if guest::is_control() {
-            return;
-        }
         let (users, user) = (&self.process.users, self.introducer.peer.uid);
         if !self.is_on_word || !self.is_held() || !users.is_patient(user, self.exporter) {
             return;
