@@ -296,3 +296,27 @@ fn what_a_recipient_sent_through_its_introducer_arrives_although_it_dies() {
         introducer.finish();
     }
 }
+
+#[test]
+fn an_indirect_right_is_one_with_itself_and_of_unknown_identity_otherwise() {
+    let trio = Trio::new("indirect", Vine);
+    let introduced = [trio.names[0].as_str(), trio.names[1].as_str(), "5"];
+    // By this introducer the same right twice, and another one; then the first right by another introducer.
+    let given = trio.open(5);
+    trio.keep([given.clone(), given, trio.open(6)]);
+    let other = common::start("introducer", &introduced);
+    other.expect("introduced");
+    for place in ["0", "1", "2", "3"] {
+        let badge = if place == "2" { 6 } else { 5 };
+        let answer = trio.ask(&format!("call {place} x"));
+        assert_eq!(answer, format!("{badge}: x 0"));
+        assert_ne!(
+            trio.ask(&format!("peer {place}")),
+            trio.exporter.pid().to_string()
+        );
+    }
+    assert_eq!(trio.ask("identity 0 1"), "Same");
+    assert_eq!(trio.ask("identity 0 2"), "Unknown");
+    assert_eq!(trio.ask("identity 0 3"), "Unknown");
+    assert_eq!(trio.ask("identity 2 3"), "Unknown");
+}

@@ -57,7 +57,7 @@ fn serve_objects(objects: &handfast::ReceiveRight) {
 }
 
 /// Keeps the rights it is sent: `call N TEXT` and `send N TEXT` through the N-th, `give N` back, `drop`
-/// all; `pass N NAME` copies the N-th on to the recipient NAME. With a link to `exporter`, if that is named.
+/// all; `identity N M` compares two; `pass N NAME` copies the N-th on to the recipient NAME. With a link to `exporter`, if that is named.
 fn recipient(name: &str, exporter: Option<&str>) {
     let port = handfast::bind(name).unwrap();
     let _link = exporter.map(|name| handfast::connect(name).unwrap());
@@ -84,6 +84,7 @@ fn recipient(name: &str, exporter: Option<&str>) {
             },
             // With whom it is: the introducer until it is direct.
             ["peer", place] => right(place).peer().pid.to_string(),
+            ["identity", one, other] => format!("{:?}", right(one).identity(&right(other))),
             ["send", place, text] => {
                 right(place).send(text.as_bytes()).unwrap();
                 String::new()
