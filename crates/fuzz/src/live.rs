@@ -18,7 +18,7 @@ use core::time::Duration;
 use deeds::Session;
 use hand::Hand;
 use handfast::error::{ConnectError, ReceiveError};
-use handfast::{Arena, ReceiveRight, Request, SendRight};
+use handfast::{ReceiveRight, Request, SendRight, SharedArena};
 use handfast_layout::bell;
 use handfast_layout::hello::{Hello, Status, WELCOME_BYTES, Welcome};
 use handfast_layout::part::is_handle;
@@ -42,7 +42,7 @@ struct Victim {
     /// An honest right to it.
     honest: SendRight,
     /// Blocks to be lent.
-    arena: Arena,
+    arena: SharedArena,
     /// The bells of peers made by hand. Nobody sleeps there.
     bells: OwnedFd,
     /// Where it lets strangers in.
@@ -83,7 +83,7 @@ fn victim() -> MutexGuard<'static, Victim> {
         let port = handfast::bind(NAME).expect("a port");
         let honest = port.mint(1).connect().expect("a right to it");
         let bells = create_sealed("bells", bell::REGION_BYTES).expect("a memory file");
-        let arena = Arena::create(4096, 16).expect("an arena");
+        let arena = SharedArena::create(4096, 16).expect("an arena");
         let (door, server) = (Hand::new(&bells).door(), Server::start());
         Mutex::new(Victim {
             port,

@@ -1,7 +1,7 @@
 //! As `path`, with a block lent in each call: `valgrind --tool=callgrind` counts what that adds. Nobody
 //! touches the block's bytes.
 
-use handfast::Arena;
+use handfast::SharedArena;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let calls: u32 = std::env::args()
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let name = format!("loan-path-{}", std::process::id());
     let port = handfast::bind(&name)?;
     let right = handfast::connect(&name)?;
-    let arena = Arena::create(4096, 8)?;
+    let arena = SharedArena::create(4096, 8)?;
     let start = std::time::Instant::now();
     let lend = || {
         right

@@ -37,7 +37,7 @@
 //! | methods of a trait | [`service`](mod@service) |
 //! | one-way messages, also many in one operation | [`SendRight::send`], [`SendRight::send_many`], [`ReceiveRight::receive_many`] |
 //! | many objects behind one port, and who may use them | [`ReceiveRight::mint`], [`Request::badge`], [`ReceiveRight::notify_no_senders_of`], [`ReceiveRight::revoke`] |
-//! | rights, descriptors and memory in messages | [`SendRight::with`], [`Right`], [`Memory`], [`Arena`] |
+//! | rights, descriptors and memory in messages | [`SendRight::with`], [`Right`], [`Memory`], [`SharedArena`] |
 //! | one message, or the news that there will be none | [`ReceiveRight::mint_once`], [`SendOnceRight`], [`Notice::SendOnceUnused`] |
 //! | passing a call on | [`Request::forward`], [`ReplyRight`] |
 //! | several ports and descriptors in one wait | [`WaitSet`] |
@@ -102,13 +102,14 @@ handfast_domain::at_start!(domain::at_start);
 
 pub use handfast_port::error;
 pub use handfast_port::{
-    Arena, BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity,
-    Interest, LONG_BYTES_MAX, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message,
-    Node, NodeBuilder, NotForwarded, NotReceived, NotSent, Notice, Options, OwnRight, Peer, PerCpu,
+    BATCH_MESSAGES_MAX, Batch, Block, Call, Cancelled, Counters, Event, Holder, Identity, Interest,
+    LONG_BYTES_MAX, Loan, MESSAGE_BYTES_MAX, MemberPort, Memory, MemoryMut, Message, Node,
+    NodeBuilder, NotForwarded, NotReceived, NotSent, Notice, Options, OwnRight, Peer, PerCpu,
     Place, Quotas, Readiness, Receive, ReceiveRight, Reply, ReplyRight, Request, Returned, Right,
-    SendOnceRight, SendRight, Sending, Sent, Strategy, Target, Token, TryWait, Unsupported,
-    WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect, connect_deadline,
-    connect_timeout, connect_with, handoff, set_quotas, set_quotas_by, wait_moved_timeout,
+    SendOnceRight, SendRight, Sending, Sent, SharedArena, Strategy, Target, Token, TryWait,
+    Unsupported, WaitSet, Worker, anonymous, anonymous_with, bind, bind_with, connect,
+    connect_deadline, connect_timeout, connect_with, handoff, set_quotas, set_quotas_by,
+    wait_moved_timeout,
 };
 pub use handfast_port::{notify, rendezvous};
 pub use queue::{PopError, PushError, QUEUE_MESSAGE_BYTES, QueueError, QueueKind, SharedQueue};

@@ -14,6 +14,9 @@ use std::sync::{Arc, Weak};
 /// messages ([`Right::Block`](crate::Right::Block)). Only this process can write it. A peer maps the arena once, whichever of its
 /// blocks are lent to it, and copies out the bytes that it needs.
 ///
+/// The arena is shared by all its borrowers: a borrower of one block can read all blocks, at any time. Data for
+/// borrowers that must not see each other's belongs in separate arenas, or in a [`Memory`](crate::Memory) each.
+///
 /// A lent block comes back when its borrower drops the [`Loan`](crate::Loan) or refuses the message that it came
 /// with, and when the link with the borrower's process ends in any way. Its return makes no system call at
 /// either side. To lend a whole arena, make it of one block.
@@ -22,7 +25,7 @@ use std::sync::{Arc, Weak};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # let port = handfast_port::connect("a")?;
 /// # let render = |_: &mut [u8]| ();
-/// let arena = handfast_port::Arena::create(1 << 20, 4)?;
+/// let arena = handfast_port::SharedArena::create(1 << 20, 4)?;
 /// loop {
 ///     let mut picture = arena.try_take(1 << 20)?;
 ///     render(&mut picture);
@@ -31,12 +34,9 @@ use std::sync::{Arc, Weak};
 /// # }
 /// ```
 ///
-/// A borrower of one block can read all blocks of the arena, at any time. Data for different borrowers that must
-/// not be shared belongs in separate arenas.
-///
 /// An arena may be dropped while blocks are lent; lent blocks stay in place until they are given back. A
 /// process has one descriptor and one mapping for each arena, its peers one mapping.
-pub struct Arena(Arc<Owned>);
+pub struct SharedArena(Arc<Owned>);
 
 /// A block of an arena that is not lent, to be filled: bytes of this process alone. Dropping it unsent frees
 /// it.
@@ -94,7 +94,7 @@ pub(crate) trait Lends: Send + Sync {
 /// A block that no thread here fills: it lies on its shelf, or is lent and belongs to its link.
 pub(crate) struct Out(Box<Piece>);
 
-impl Arena {
+impl SharedArena {
     /// Makes an arena of `blocks` blocks (at most 65,536) of `block_bytes` zero bytes each, rounded up to whole
     /// cache lines. All memory is allocated at once. Six system calls, and one more for each further 2 MiB.
     ///
@@ -332,9 +332,9 @@ impl core::ops::DerefMut for Block {
     }
 }
 
-impl core::fmt::Debug for Arena {
+impl core::fmt::Debug for SharedArena {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Arena")
+        f.debug_struct("SharedArena")
             .field("block_bytes", &self.block_bytes())
             .field("blocks", &self.0.geometry.blocks())
             .finish_non_exhaustive()

@@ -112,7 +112,7 @@ mod tables;
 mod turns;
 mod upkeep;
 
-pub use arena::{Arena, Block};
+pub use arena::{Block, SharedArena};
 pub use batch::{BATCH_MESSAGES_MAX, Batch};
 pub use call::{Call, TryWait};
 pub use cancel::Cancelled;

@@ -2,7 +2,7 @@
 
 use crate::talk::{self, Op};
 use handfast::error::{ConnectError, LoanError, MemoryError, ReceiveError, SendError};
-use handfast::{Arena, MemberPort, Memory, Notice, ReceiveRight, Right, SendRight};
+use handfast::{MemberPort, Memory, Notice, ReceiveRight, Right, SendRight, SharedArena};
 use handfast_sys::AsFd;
 use handfast_testing::Random;
 use std::fmt::Display;
@@ -62,7 +62,7 @@ pub(crate) struct Caller<'a> {
     pub(crate) own: &'a ReceiveRight,
     /// A right to a third process's port, used in its place where there is one.
     pub(crate) third: Option<SendRight>,
-    pub(crate) arena: &'a Arena,
+    pub(crate) arena: &'a SharedArena,
     pub(crate) random: Random,
     /// The deadline of each call.
     pub(crate) limit: Duration,

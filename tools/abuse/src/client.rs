@@ -6,7 +6,7 @@ use crate::child::{self, Spec};
 use crate::server::Server;
 use crate::talk::Op;
 use handfast::error::{ConnectError, SendError};
-use handfast::{Arena, SendRight};
+use handfast::{SendRight, SharedArena};
 use handfast_cli::Outcome;
 use handfast_sys::clock;
 use handfast_testing::Random;
@@ -157,7 +157,7 @@ pub(crate) fn run(spec: &Spec) -> Outcome {
     let mortal = spec.number(1)?;
     let servers = spec.words.get(2..).unwrap_or_default();
     let own = handfast::anonymous()?;
-    let arena = Arena::create(16 << 10, 32)?;
+    let arena = SharedArena::create(16 << 10, 32)?;
     let rights: Vec<SendRight> = servers
         .iter()
         .map(|name| handfast::connect_timeout(name, limit))

@@ -98,7 +98,7 @@ fn near(region: &Reach, random: &mut Random) -> u64 {
 
 /// The role of a client that scribbles: on its links with the servers it is told.
 pub(crate) fn client(spec: &Spec) -> Outcome {
-    let arena = handfast::Arena::create(4096, 16)?;
+    let arena = handfast::SharedArena::create(4096, 16)?;
     for (number, name) in (0u64..).zip(&spec.words) {
         let right = handfast::connect(name)?;
         // One that has been lent, so that it is shared.

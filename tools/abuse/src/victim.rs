@@ -4,7 +4,7 @@ use crate::caller::{Caller, Failure, Slowest};
 use crate::child::{self, Spec};
 use crate::server::Server;
 use crate::talk::{self, Op};
-use handfast::Arena;
+use handfast::SharedArena;
 use handfast::error::{Misuse, SendError};
 use handfast_cli::Outcome;
 use handfast_testing::Random;
@@ -79,7 +79,7 @@ pub(crate) fn client(spec: &Spec) -> Outcome {
     let right = handfast::connect(name)?;
     let other = handfast::connect(other)?;
     let own = handfast::anonymous()?;
-    let arena = Arena::create(16 << 10, 4)?;
+    let arena = SharedArena::create(16 << 10, 4)?;
     let stop = AtomicBool::new(false);
     let server = Server {
         port: &own,
@@ -170,7 +170,7 @@ pub(crate) fn slow(spec: &Spec) -> Outcome {
 pub(crate) fn visitor(spec: &Spec) -> Outcome {
     let limit = Duration::from_millis(spec.number(1)?);
     let own = handfast::anonymous()?;
-    let arena = Arena::create(16 << 10, 4)?;
+    let arena = SharedArena::create(16 << 10, 4)?;
     child::say("here");
     let right = match handfast::connect_timeout(spec.word(0)?, limit) {
         Ok(right) => right,

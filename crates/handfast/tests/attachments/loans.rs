@@ -5,7 +5,7 @@ mod sharing;
 
 use crate::common::{self, content, within_patience};
 use handfast::error::{LoanError, RightError, SendError};
-use handfast::{Arena, Block, Loan, Right};
+use handfast::{Block, Loan, Right, SharedArena};
 use std::io::Read;
 
 fn loans(rights: Vec<Right>) -> Vec<Loan> {
@@ -19,7 +19,7 @@ fn loans(rights: Vec<Right>) -> Vec<Loan> {
 /// Answers loans with loans of its own: every byte one more. Gives back what it got first.
 pub(crate) fn echo(name: &str) {
     let port = handfast::bind(name).unwrap();
-    let arena = Arena::create(1 << 20, 4).unwrap();
+    let arena = SharedArena::create(1 << 20, 4).unwrap();
     common::say("ready");
     loop {
         let mut request = port.receive().unwrap();
@@ -29,7 +29,7 @@ pub(crate) fn echo(name: &str) {
     }
 }
 
-fn more(arena: &Arena, loan: &Loan) -> Block {
+fn more(arena: &SharedArena, loan: &Loan) -> Block {
     let mut block = arena.try_take(loan.len()).unwrap();
     loan.copy_to(0, &mut block).unwrap();
     block
@@ -67,7 +67,7 @@ pub(crate) fn holder(name: &str) {
 /// Lends a block through the right that it gets, and says what comes of it.
 pub(crate) fn recipient(name: &str) {
     let port = handfast::bind(name).unwrap();
-    let arena = Arena::create(64, 1).unwrap();
+    let arena = SharedArena::create(64, 1).unwrap();
     common::say("ready");
     let mut request = port.receive().unwrap();
     let Some(Right::Send(right)) = request.take_rights().pop() else {
@@ -89,7 +89,7 @@ pub(crate) fn recipient(name: &str) {
 /// Lends a block of sevens to the port that it is told, and stays.
 pub(crate) fn lender(to: &str, what: &str) {
     let right = handfast::connect(to).unwrap();
-    let arena = Arena::create(4096, 1).unwrap();
+    let arena = SharedArena::create(4096, 1).unwrap();
     let mut block = arena.try_take(1000).unwrap();
     block.fill(7);
     right.with([block.into()]).call(b"").unwrap();
@@ -118,14 +118,14 @@ fn ask(child: &mut common::Child, what: &str) {
     child.expect("done");
 }
 
-fn filled(arena: &Arena, len_bytes: usize, key: u64) -> Block {
+fn filled(arena: &SharedArena, len_bytes: usize, key: u64) -> Block {
     let mut block = arena.try_take(len_bytes).unwrap();
     block.copy_from_slice(&content(len_bytes, key));
     block
 }
 
 /// All blocks of an arena are there, each once.
-fn all_back(arena: &Arena, count: u32) -> bool {
+fn all_back(arena: &SharedArena, count: u32) -> bool {
     let taken: Vec<_> = std::iter::from_fn(|| arena.try_take(1).ok()).collect();
     assert!(taken.len() <= count as usize, "a block came back twice");
     taken.len() == count as usize
@@ -135,7 +135,7 @@ fn all_back(arena: &Arena, count: u32) -> bool {
 fn what_is_lent_is_seen_and_comes_back_both_ways() {
     let (mut child, name) = server("echo", "loans");
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(1 << 20, 4).unwrap();
+    let arena = SharedArena::create(1 << 20, 4).unwrap();
     assert_eq!(arena.block_bytes(), 1 << 20);
     for (key, len_bytes) in (0..).zip([0, 1, 63, 64, 4096, 65_537, 1 << 20]) {
         let block = filled(&arena, len_bytes, key);
@@ -167,7 +167,7 @@ fn what_is_lent_is_seen_and_comes_back_both_ways() {
 fn a_block_can_be_taken_again_once_it_is_dropped_and_not_before() {
     let (mut child, name) = server("holder", "held");
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(4096, 2).unwrap();
+    let arena = SharedArena::create(4096, 2).unwrap();
     for _ in 0..3 {
         for key in 0..2 {
             right
@@ -197,7 +197,7 @@ fn a_loan_is_bounded_and_can_be_handed_to_a_descriptor_unseen() {
     let name = common::name("bounds");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(200_000, 1).unwrap();
+    let arena = SharedArena::create(200_000, 1).unwrap();
     let mut block = filled(&arena, 200_000, 3);
     block.truncate(150_000);
     block.truncate(160_000);
@@ -240,7 +240,7 @@ fn a_loan_is_bounded_and_can_be_handed_to_a_descriptor_unseen() {
 
 #[test]
 fn a_holder_that_is_killed_gives_everything_back_once() {
-    let arena = Arena::create(4096, 8).unwrap();
+    let arena = SharedArena::create(4096, 8).unwrap();
     for _ in 0..3 {
         let (mut child, name) = server("holder", "killed");
         let right = handfast::connect(&name).unwrap();
@@ -270,7 +270,7 @@ fn a_holder_that_is_killed_gives_everything_back_once() {
 
 #[test]
 fn messages_that_nobody_takes_give_their_loans_back() {
-    let arena = Arena::create(4096, 8).unwrap();
+    let arena = SharedArena::create(4096, 8).unwrap();
     let name = common::name("refused");
     let port = handfast::bind(&name).unwrap();
     let other = handfast::bind(&format!("{name}-other")).unwrap();
@@ -337,7 +337,7 @@ fn a_message_behind_one_that_tells_of_an_arena_may_come_first() {
     let ports = [&first, &second].map(|name| handfast::bind(name).unwrap());
     let rights = [&first, &second].map(|name| handfast::connect(name).unwrap());
     for key in 0..50 {
-        let arena = Arena::create(4096, 2).unwrap();
+        let arena = SharedArena::create(4096, 2).unwrap();
         for right in &rights {
             right
                 .with([filled(&arena, 100, key).into()])
@@ -358,7 +358,7 @@ fn the_last_block_of_an_arena_that_was_dropped_is_lent_like_any_other() {
     let (mut child, name) = server("echo", "last-block");
     let right = handfast::connect(&name).unwrap();
     for key in 0..100 {
-        let arena = Arena::create(64, 3).unwrap();
+        let arena = SharedArena::create(64, 3).unwrap();
         let mut blocks = [0, 1, 2].map(|_| Some(filled(&arena, 20, key)));
         drop(arena);
         for block in &mut blocks {
@@ -376,7 +376,7 @@ fn loans_stay_with_whom_they_were_lent_to() {
     let name = common::name("on");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(64, 1).unwrap();
+    let arena = SharedArena::create(64, 1).unwrap();
     right
         .with([arena.try_take(1).unwrap().into()])
         .send(b"")

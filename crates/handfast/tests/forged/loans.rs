@@ -4,7 +4,7 @@
 use crate::common;
 use crate::forger::{Hand, expect_cut, serves, start_honest, units};
 use handfast::error::Rule;
-use handfast::{Arena, LONG_BYTES_MAX};
+use handfast::{LONG_BYTES_MAX, SharedArena};
 use handfast_layout::control::ControlMessage;
 use handfast_layout::link::{Kind, Side};
 use handfast_layout::loan::{ARENAS, Geometry, LOANS, LentBlock, Told, next_number};
@@ -357,7 +357,7 @@ pub(crate) fn lender(name: &str) {
     let told = common::Cuts(|fault: &str| common::say(&format!("cut: {fault}")));
     tracing::subscriber::set_global_default(told).unwrap();
     let port = handfast::bind(name).unwrap();
-    let arena = Arena::create(64, 4).unwrap();
+    let arena = SharedArena::create(64, 4).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             loop {

@@ -2,7 +2,7 @@
 
 use crate::common::{self, PATIENCE};
 use crate::deeds::{DEEDS, Deed, Guest, Scene, panicked};
-use handfast::{Arena, Node, Quotas, Right};
+use handfast::{Node, Quotas, Right, SharedArena};
 
 /// Calls the guest when it is dropped.
 pub(crate) struct AtDrop(pub(crate) Guest);
@@ -96,7 +96,7 @@ fn a_loan_is_read_by_a_closure_that_does_and_is_dropped_then() {
             let case = format!("drop {is_drop}: {deed:?}");
             let scene = Scene::new();
             let guest = Guest::new(deed, &scene.node, scene.belongings());
-            let arena = Arena::create(4096, 4).unwrap();
+            let arena = SharedArena::create(4096, 4).unwrap();
             let block = arena.try_take(4096).unwrap();
             // The library's own node has the arena, and is its own peer.
             let port = handfast::anonymous().unwrap();

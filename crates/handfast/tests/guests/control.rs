@@ -274,7 +274,7 @@ fn rights(holder: &SendRight) {
 fn lines(holder: &SendRight) {
     let port = handfast::anonymous().unwrap();
     let right = port.mint(1).connect().unwrap();
-    let arena = handfast::Arena::create(4096, 4).unwrap();
+    let arena = handfast::SharedArena::create(4096, 4).unwrap();
     let block = arena.try_take(4096).unwrap();
     right.with([block.into()]).send(b"").unwrap();
     let Some(Right::Loan(loan)) = port.receive().unwrap().take_rights().pop() else {

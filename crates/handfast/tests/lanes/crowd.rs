@@ -2,7 +2,9 @@
 
 use crate::common::{self, PATIENCE, Random};
 use handfast::error::{RightError, SendError};
-use handfast::{Arena, Event, Memory, ReceiveRight, Request, Right, SendRight, Token, WaitSet};
+use handfast::{
+    Event, Memory, ReceiveRight, Request, Right, SendRight, SharedArena, Token, WaitSet,
+};
 use handfast_sys::cpu;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -239,7 +241,7 @@ pub(crate) struct Sender<'a> {
     rights: &'a [SendRight],
     sender: u64,
     numbers: Vec<u64>,
-    arena: Arena,
+    arena: SharedArena,
     random: Random,
 }
 
@@ -252,7 +254,7 @@ impl<'a> Sender<'a> {
             rights,
             sender,
             numbers: vec![0; rights.len()],
-            arena: Arena::create(LENT_BYTES, 2).unwrap(),
+            arena: SharedArena::create(LENT_BYTES, 2).unwrap(),
             random,
         }
     }

@@ -28,7 +28,7 @@ struct Stage {
     name: String,
     /// Of this process.
     port: ReceiveRight,
-    other: handfast::Arena,
+    other: handfast::SharedArena,
 }
 
 impl Stage {
@@ -45,7 +45,7 @@ pub(crate) fn driver(scene: &str, first: &str, second: &str) {
         first: handfast::connect(first).unwrap(),
         second: handfast::connect(second).unwrap(),
         port: handfast::anonymous().unwrap(),
-        other: handfast::Arena::create(4096, 4).unwrap(),
+        other: handfast::SharedArena::create(4096, 4).unwrap(),
         name,
     };
     let friend = handfast::anonymous().unwrap();

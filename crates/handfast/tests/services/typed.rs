@@ -147,7 +147,7 @@ fn long_values_travel_and_too_long_ones_say_so_and_harm_nothing() {
 fn memory_descriptors_and_ports_travel_in_arguments_and_results() {
     let (mut server, all) = start("memory");
     let memory = |bytes: &[u8]| handfast::Memory::from_bytes(bytes).unwrap();
-    let arena = handfast::Arena::create(4096, 2).unwrap();
+    let arena = handfast::SharedArena::create(4096, 2).unwrap();
     let block = || {
         let mut block = arena.try_take(4096).unwrap();
         block.fill(5);

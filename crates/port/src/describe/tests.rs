@@ -1,7 +1,7 @@
 //! The arms for rights that are described with one look say what the match for all rights says.
 
 use super::*;
-use crate::arena::Arena;
+use crate::arena::SharedArena;
 use crate::describe::now::part_now;
 use crate::{Node, ReceiveRight};
 use handfast_testing::{Directory, PATIENCE, Random, within_patience};
@@ -20,7 +20,7 @@ struct World {
     /// Two ports of the third node: rights to the first come to the peer, rights to the other never do.
     third: [SendRight; 2],
     at_third: [ReceiveRight; 2],
-    arena: Arena,
+    arena: SharedArena,
     own: ReceiveRight,
     /// In the second half the rights with this badge are revoked.
     revoked: OwnRight,
@@ -46,7 +46,7 @@ impl World {
         let world = Self {
             to_peer: home.connect("peer").unwrap(),
             third: ["third", "stranger"].map(|name| home.connect(name).unwrap()),
-            arena: Arena::create(100, 4).unwrap(),
+            arena: SharedArena::create(100, 4).unwrap(),
             revoked: own.mint(REVOKED),
             ended: short.mint(0),
             short: Some(short),

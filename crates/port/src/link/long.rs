@@ -4,7 +4,7 @@
 //! peer, so memory is made for the first ones alone, and given up when none has gone for a while.
 
 use super::Link;
-use crate::arena::{Arena, Block};
+use crate::arena::{Block, SharedArena};
 use crate::error::SendError;
 use handfast_layout::{LONG_BYTES_MAX, MESSAGE_BYTES_MAX};
 use handfast_proto::timers::Timer;
@@ -42,7 +42,7 @@ pub(crate) enum Use {
 
 /// An arena, all of whose blocks are as long.
 struct Kept {
-    arena: Arena,
+    arena: SharedArena,
     used_ns: u64,
 }
 
@@ -134,7 +134,7 @@ fn take_apart(
         };
         drop(apart.swap_remove(one));
     }
-    let arena = Arena::create(block_bytes_for(len_bytes), 1).map_err(|_| NoBlock::Memory)?;
+    let arena = SharedArena::create(block_bytes_for(len_bytes), 1).map_err(|_| NoBlock::Memory)?;
     let (kept, block) = Kept::new(arena, len_bytes, now_ns)?;
     apart.push((thread, kept));
     Ok(Some(block))
@@ -145,7 +145,7 @@ fn block_bytes_for(len_bytes: usize) -> usize {
 }
 
 /// Another arena. It has one block more than there are as long, and idle ones give way to it.
-fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
+fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<SharedArena, NoBlock> {
     let block_bytes = block_bytes_for(len_bytes);
     let alike = pool.iter().filter(|kept| kept.serves(len_bytes));
     let alike: usize = alike.map(|kept| kept.arena.blocks()).sum();
@@ -170,12 +170,12 @@ fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<Arena, NoBlock> {
         gone.push(kept.used_ns);
     }
     pool.retain(|kept| !(gone.contains(&kept.used_ns) && kept.arena.is_whole()));
-    Arena::create(block_bytes, blocks).map_err(|_| NoBlock::Memory)
+    SharedArena::create(block_bytes, blocks).map_err(|_| NoBlock::Memory)
 }
 
 impl Kept {
     /// A new arena, and its first block.
-    fn new(arena: Arena, len_bytes: usize, used_ns: u64) -> Result<(Self, Block), NoBlock> {
+    fn new(arena: SharedArena, len_bytes: usize, used_ns: u64) -> Result<(Self, Block), NoBlock> {
         let block = arena.try_take(len_bytes).map_err(|_| NoBlock::Memory)?;
         Ok((Self { arena, used_ns }, block))
     }

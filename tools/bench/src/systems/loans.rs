@@ -6,7 +6,7 @@ use super::{Caller, System, Waits};
 use crate::plan::{Plan, Task};
 use crate::shared::Piece;
 use crate::systems::child::Seat;
-use ::handfast::{Arena, Loan, SendRight};
+use ::handfast::{Loan, SendRight, SharedArena};
 use std::io;
 
 pub(crate) const SPIN: By<Loans> = By(handfast::SPIN, "loan-spin", Loans);
@@ -71,7 +71,7 @@ impl System for By<Loans> {
         let len_bytes = seat.plan.payload_bytes;
         Ok(LoanCaller {
             server: self.0.port(seat)?,
-            arena: Arena::create(len_bytes, BLOCKS).map_err(io::Error::other)?,
+            arena: SharedArena::create(len_bytes, BLOCKS).map_err(io::Error::other)?,
         })
     }
 }
@@ -79,7 +79,7 @@ impl System for By<Loans> {
 /// The client's end.
 pub(crate) struct LoanCaller {
     server: SendRight,
-    arena: Arena,
+    arena: SharedArena,
 }
 
 impl Caller for LoanCaller {

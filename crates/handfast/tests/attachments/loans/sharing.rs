@@ -3,7 +3,7 @@
 use super::{all_back, filled, server};
 use crate::common::{self, content};
 use handfast::error::{LoanError, Misuse};
-use handfast::{Arena, Request};
+use handfast::{Request, SharedArena};
 use std::time::Duration;
 
 #[test]
@@ -17,7 +17,7 @@ fn a_forked_child_has_neither_arenas_nor_loans_and_gives_nothing_back() {
     let name = common::name("fork");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(64, 2).unwrap();
+    let arena = SharedArena::create(64, 2).unwrap();
     right.with([filled(&arena, 9, 1).into()]).send(b"").unwrap();
     let loan = port.receive().unwrap().take_loan().unwrap();
     let block = arena.try_take(9).unwrap();
@@ -47,7 +47,7 @@ fn a_forked_child_has_neither_arenas_nor_loans_and_gives_nothing_back() {
 fn threads_lend_blocks_of_one_arena_and_lose_none() {
     let (mut child, name) = server("echo", "threads");
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(4096, 5).unwrap();
+    let arena = SharedArena::create(4096, 5).unwrap();
     std::thread::scope(|scope| {
         for key in 0..4 {
             let (right, arena) = (&right, &arena);
@@ -73,7 +73,7 @@ fn a_process_that_waits_for_blocks_looks_after_each_call() {
     let name = common::name("left-in");
     let port = handfast::bind(&name).unwrap();
     let right = handfast::connect(&name).unwrap();
-    let arena = Arena::create(64, 1).unwrap();
+    let arena = SharedArena::create(64, 1).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let mut request: Request = port.receive().unwrap();

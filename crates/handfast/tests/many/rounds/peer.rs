@@ -8,7 +8,7 @@ use std::io::Read;
 /// Does what it is told with what comes with it.
 pub(crate) fn peer(name: &str) {
     let port = handfast::bind(name).unwrap();
-    let arena = handfast::Arena::create(4096, 4).unwrap();
+    let arena = handfast::SharedArena::create(4096, 4).unwrap();
     common::say("ready");
     let mut kept: Vec<Right> = Vec::new();
     let mut held = Vec::new();

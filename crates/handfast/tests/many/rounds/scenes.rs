@@ -152,7 +152,7 @@ pub(crate) const SCENES: [(&str, Scene); 33] = [
         assert_eq!(loan.to_vec().unwrap().len(), 100);
     }),
     ("arenas", |stage, _| {
-        let arena = handfast::Arena::create(4096, 2).unwrap();
+        let arena = handfast::SharedArena::create(4096, 2).unwrap();
         let block = arena.try_take(1000).unwrap();
         drop(arena);
         let sent = stage

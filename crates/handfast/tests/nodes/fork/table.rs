@@ -18,7 +18,7 @@ fn poll<F: Future>(future: F) -> std::task::Poll<F::Output> {
 
 /// Everything that a process can have, each used and dropped by a child of its own.
 pub(crate) fn parent(echo: &str) {
-    use handfast::{Arena, Right, WaitSet};
+    use handfast::{Right, SharedArena, WaitSet};
     use std::task::Poll;
     let (port, held, full) = (
         handfast::anonymous().unwrap(),
@@ -44,7 +44,7 @@ pub(crate) fn parent(echo: &str) {
     let pending: Vec<_> = (0..8).map(|_| to_held.try_call(b"held").unwrap()).collect();
     let mut requests: Vec<_> = (0..8).map(|_| held.receive().unwrap()).collect();
     let mut request = || requests.pop().unwrap();
-    let arena = Arena::create(4096, 4).unwrap();
+    let arena = SharedArena::create(4096, 4).unwrap();
     let loan = || {
         let mut block = arena.try_take(4096).unwrap();
         block.fill(1);

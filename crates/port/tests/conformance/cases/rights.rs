@@ -1,7 +1,7 @@
 //! Rights in messages: to send, to receive, to answer; memory.
 
 use super::api::error::{Gone, SendError};
-use super::api::{Arena, Identity, Memory, Right};
+use super::api::{Identity, Memory, Right, SharedArena};
 use super::sides::{
     Case, PATIENCE, call, echo_until, expect, give, next, other_of, own, right_of, sender,
 };
@@ -298,7 +298,7 @@ pub(super) const CASES: &[Case] = &[
             }
         },
         call: |_, right| {
-            let arena = Arena::create(4096, 2).unwrap();
+            let arena = SharedArena::create(4096, 2).unwrap();
             for number in 0..10_u8 {
                 let mut block = arena.try_take(500).unwrap();
                 block.fill(number);
