@@ -2,13 +2,13 @@
 
 use crate::common;
 use handfast::error::{Gone, ReceiveError, SendError};
-use handfast::{Event, Interest, Options, Strategy, Token, WaitSet};
+use handfast::{Event, Interest, Notice, Options, Right, Strategy, Token, WaitSet};
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 /// Keeps what is called, and is told by lines of its standard input what to do: "keep" receives a call, "answer N" answers the N-th that
-/// is kept, "drop N" drops it, "pass N NAME" passes it on.
+/// is kept, "drop N" drops it, "pass N NAME" passes it on, "use N" sends a message by the send-once right that came with it.
 pub(crate) fn keeper(name: &str) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
@@ -24,6 +24,10 @@ pub(crate) fn keeper(name: &str) {
                 request.reply(&bytes).unwrap();
             }
             "drop" => drop(nth()),
+            "use" => match nth().take_rights().pop() {
+                Some(Right::SendOnce(right)) => right.send(b"once").unwrap(),
+                other => panic!("{other:?}"),
+            },
             "pass" => {
                 let to = handfast::connect(words[2]).unwrap();
                 let request = nth();
@@ -238,5 +242,41 @@ fn a_timer_is_an_event_at_every_moment_of_a_wait() {
                 "{event:?}"
             );
         }
+    }
+}
+
+#[test]
+fn the_message_of_a_send_once_right_and_the_notice_of_its_end_are_events_of_a_set() {
+    for strategy in STRATEGIES {
+        let names = ["kept", "own"].map(|what| common::name(&format!("set-once-{what}")));
+        let mut near = common::start("keeper", &[&names[0]]);
+        near.expect("ready");
+        handfast::notify::notify(|| {}).unwrap();
+        let right = handfast::connect(&names[0]).unwrap();
+        let mut set = WaitSet::with(Options::new().strategy(strategy)).unwrap();
+        let port = handfast::bind(&names[1]).unwrap();
+        for badge in 1..=2 {
+            let once = port.mint_once(badge).unwrap();
+            right.with([once.into()]).send(b"").unwrap();
+            do_this(&mut near, "keep");
+        }
+        let token = set.add(port);
+        let event = while_it_waits(&mut set, || do_this(&mut near, "use 0"));
+        let Event::Message(of, request) = event else {
+            panic!("{strategy:?}: {event:?}");
+        };
+        assert_eq!(
+            (of, request.badge(), request.bytes()),
+            (token, 1, &b"once"[..])
+        );
+        let event = while_it_waits(&mut set, || do_this(&mut near, "drop 0"));
+        let Event::Message(of, request) = event else {
+            panic!("{strategy:?}: {event:?}");
+        };
+        assert_eq!(
+            (of, request.notice()),
+            (token, Some(Notice::SendOnceUnused(2)))
+        );
+        near.finish();
     }
 }

@@ -243,6 +243,55 @@ fn tasks_hear_of_the_end_of_their_server_and_of_its_port() {
 }
 
 #[test]
+fn one_task_waits_for_a_reply_a_port_and_a_timer_at_once() {
+    #[derive(Debug, PartialEq)]
+    enum Came {
+        Reply(Vec<u8>),
+        Message(Vec<u8>),
+        Time,
+    }
+    let (mut server, right) = common::serving("holder", "one-task");
+    let port = handfast::anonymous().unwrap();
+    let own = port.mint(1).connect().unwrap();
+    common::runtime(1).block_on(common::patiently(async {
+        for first in 0..3 {
+            let mut reply = right.call_async(b"held");
+            let mut message = port.receive_async();
+            let long = if first == 0 {
+                Duration::from_millis(2)
+            } else {
+                common::PATIENCE
+            };
+            let time = tokio::time::sleep(long);
+            tokio::pin!(time);
+            until_held(&right, b"1").await;
+            match first {
+                0 => {}
+                1 => own.send(b"sent").unwrap(),
+                _ => right.send(b"go").unwrap(),
+            }
+            let came = tokio::select! {
+                reply = &mut reply => Came::Reply(reply.unwrap().to_vec()),
+                request = &mut message => Came::Message(request.unwrap().bytes().to_vec()),
+                () = &mut time => Came::Time,
+            };
+            let expected = match first {
+                0 => Came::Time,
+                1 => Came::Message(b"sent".to_vec()),
+                _ => Came::Reply(b"held".to_vec()),
+            };
+            assert_eq!(came, expected);
+            // Another round begins with nothing held.
+            if first < 2 {
+                right.send(b"go").unwrap();
+                assert_eq!(&*reply.await.unwrap(), b"held");
+            }
+        }
+    }));
+    server.kill();
+}
+
+#[test]
 fn a_call_that_is_passed_on_is_waited_for_where_its_answer_comes() {
     let (mut server, held) = common::serving("holder", "behind");
     let name = common::name("passer");
