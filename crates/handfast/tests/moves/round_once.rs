@@ -3,7 +3,7 @@
 use crate::common::{self, within_patience};
 use crate::ring::{self, Home};
 use handfast::error::{ReceiveError, RightError, SendError};
-use handfast::{Notice, ReceiveRight, Right, SendOnceRight};
+use handfast::{Notice, ReceiveRight, Request, Right, SendOnceRight};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -12,8 +12,23 @@ const MOVES: u64 = 200;
 /// Made at each home, at each move: each home keeps one.
 const RIGHTS: u64 = HOMES as u64;
 
-/// Sends the port on. Where that is refused, the oldest of the rights are used, and let the trails end. Returns how often it was.
-fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) -> usize {
+/// The badge of a right whose message has come, or of one that has ended unused.
+fn badge_of(request: &Request) -> u64 {
+    match request.notice() {
+        Some(Notice::SendOnceUnused(badge)) => badge,
+        None => request.badge(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Sends the port on. Where that is refused, the oldest of the rights are used, what comes of them is received, and the trails may end. Returns
+/// how often it was.
+fn move_on(
+    home: &Home,
+    port: ReceiveRight,
+    kept: &mut VecDeque<SendOnceRight>,
+    came: &mut Vec<u64>,
+) -> usize {
     let (mut rights, mut refused) = (vec![Right::from(port)], 0);
     loop {
         let failed = match home.next.with(rights).send(b"port") {
@@ -30,7 +45,13 @@ fn move_on(home: &Home, port: ReceiveRight, kept: &mut VecDeque<SendOnceRight>) 
         for right in kept.drain(..some) {
             right.send(b"").unwrap();
         }
-        let _ = home.node.wait_moved_timeout(Duration::from_millis(5));
+        let Some(Right::Receive(port)) = rights.first() else {
+            panic!("{rights:?}");
+        };
+        // The trails pass on no more than a lane holds as long as nobody receives here.
+        while let Ok(request) = port.receive_timeout(Duration::from_millis(5)) {
+            came.push(badge_of(&request));
+        }
     }
 }
 
@@ -54,35 +75,34 @@ fn given_on(homes: &[Home], from: usize, steps: usize, mut right: SendOnceRight)
 fn a_port_that_goes_round_with_unused_send_once_rights_loses_none() {
     let homes = ring::homes("round", HOMES);
     let mut port = homes[0].node.anonymous().unwrap();
-    let (mut kept, mut refused) = (VecDeque::new(), 0);
+    let (mut kept, mut came, mut refused) = (VecDeque::new(), Vec::new(), 0);
     for turn in 0..MOVES {
         let home = &homes[turn as usize % HOMES];
         for steps in 0..RIGHTS {
             let right = port.mint_once(turn * RIGHTS + steps).unwrap();
             kept.push_back(given_on(&homes, turn as usize, steps as usize, right));
         }
-        refused += move_on(home, port, &mut kept);
+        refused += move_on(home, port, &mut kept, &mut came);
         let next = &homes[(turn as usize + 1) % HOMES];
         let mut request = next.mail.receive().unwrap();
-        let Some(Right::Receive(came)) = request.take_rights().pop() else {
+        let Some(Right::Receive(moved)) = request.take_rights().pop() else {
             panic!("no port came");
         };
-        port = came;
+        port = moved;
     }
     println!("{refused} moves refused");
     drop(kept);
     let mut left: BTreeSet<_> = (0..MOVES * RIGHTS).collect();
+    for badge in came {
+        assert!(left.remove(&badge), "{badge} twice");
+    }
     while !left.is_empty() {
         let request = match port.receive_timeout(common::PATIENCE) {
             Ok(request) => request,
             Err(ReceiveError::TimedOut) => panic!("nothing comes of {left:?}"),
             Err(error) => panic!("{error}"),
         };
-        let badge = match request.notice() {
-            Some(Notice::SendOnceUnused(badge)) => badge,
-            None => request.badge(),
-            other => panic!("{other:?}"),
-        };
+        let badge = badge_of(&request);
         assert!(left.remove(&badge), "{badge} twice");
     }
     for home in &homes {
