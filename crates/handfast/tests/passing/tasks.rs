@@ -262,6 +262,7 @@ fn one_task_waits_for_a_reply_a_port_and_a_timer_at_once() {
             } else {
                 common::PATIENCE
             };
+            // Sleep: the timer that is waited for beside the others.
             let time = tokio::time::sleep(long);
             tokio::pin!(time);
             until_held(&right, b"1").await;

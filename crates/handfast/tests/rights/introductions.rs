@@ -302,8 +302,8 @@ fn an_indirect_right_is_one_with_itself_and_of_unknown_identity_otherwise() {
     let trio = Trio::new("indirect", Vine);
     let introduced = [trio.names[0].as_str(), trio.names[1].as_str(), "5"];
     // By this introducer the same right twice, and another one; then the first right by another introducer.
-    let given = trio.open(5);
-    trio.keep([given.clone(), given, trio.open(6)]);
+    let given = send(trio.open(5));
+    trio.keep([given.clone().into(), given.into(), trio.open(6)]);
     let other = common::start("introducer", &introduced);
     other.expect("introduced");
     for place in ["0", "1", "2", "3"] {
