@@ -5,7 +5,7 @@
 //! call on hears nothing of the next one. But a yield tells: one that lets another thread run takes longer than one that does not. So a wait
 //! looks for a while before it yields, where its thread was alone at the last yield, and yields between any two looks where it was not.
 //!
-//! The simulation (`chains`) has two to seven members on one to four processors.
+//! The simulations have two to six members of chains (`chains`), and a server with one to 299 clients (`crowds`), on one to four processors.
 
 /// A thread that was alone when it last yielded looks for this part of T before it yields.
 const QUIET_PARTS: u64 = 4;
@@ -71,3 +71,7 @@ impl Neighbours {
 
 #[cfg(test)]
 mod chains;
+#[cfg(test)]
+mod crowds;
+#[cfg(test)]
+mod machine;

@@ -27,7 +27,7 @@ const MANY: u32 = 128;
 /// At the most.
 const MOST: u32 = 1 << 16;
 /// Longer than the peer and its neighbours take for their work, shorter than a time slice.
-const LONG_NS: u64 = 200_000;
+const LONG_NS: u64 = 500_000;
 
 /// Yields that cost no more than a sleep and a wake-up.
 const WORTH: u32 = 2;

@@ -4,32 +4,13 @@
 //! Each processor runs the threads in its queue, one after the other. A thread that yields goes to the end of the queue, one that is woken comes
 //! next. Steps take as long as on the machines that were measured.
 
-use super::Neighbours;
-use crate::spin::SpinPolicy;
-use crate::yields::YieldPolicy;
-use std::collections::VecDeque;
+use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Way, YIELD};
 
-/// Costs in nanoseconds: a look; a message's way to another processor; a yield, and the change to another thread; a sleep; a
-/// wake-up, for its caller; and the time until an idle processor runs; a time slice.
-const LOOK: u64 = 50;
-const LINE: u64 = 100;
-const YIELD: u64 = 300;
-const SWITCH: u64 = 400;
-const SLEEP: u64 = 1_500;
-const WAKE: u64 = 1_000;
-const IDLE: u64 = 10_000;
-const SLICE: u64 = 3_000_000;
-/// T, and how much later a woken peer answers.
-const T: u64 = 10_000;
-const LATENCY: u64 = 7_000;
 /// The work of each turn; and once in so many turns, a member is held up for so long.
 const WORK: u64 = 300;
 const HELD_UP: (u64, u64) = (5_000, 100_000);
 /// Turns that are measured, after as many others.
 const TURNS: u64 = 40_000;
-/// Yields of one wait to a peer on the same processor, as `handfast-wait` has them.
-const YIELDS: u32 = 8;
-
 /// How members wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rule {
@@ -44,36 +25,11 @@ enum Rule {
     Yield,
 }
 
-/// The way a wait begins.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Look,
-    Yield,
-    LookAndYield,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
-    Work,
-    /// A look, after so many yields of this wait.
-    Look(u32),
-    Yield(u32),
-    Sleep,
-    Asleep,
-}
-
 /// The way of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Ring,
     Nested,
-}
-
-/// Lessons of a member from its waits for one of its peers.
-struct Waiter {
-    spin: SpinPolicy,
-    yields: YieldPolicy,
-    neighbours: Neighbours,
 }
 
 struct Member {
@@ -82,31 +38,15 @@ struct Member {
     /// Where in the way of the message it has its next turn.
     turn: usize,
     /// For the way to it from the member before, and for the way back.
-    waiters: [Waiter; 2],
+    waits: [Wait; 2],
     /// When the message that it waits for is there, if that has been posted.
     posted_ns: Option<u64>,
-    began_ns: u64,
-    limit_ns: u64,
-    way: Way,
-    /// When its yield began, if it yields, and how long the longest one of this wait took.
-    yielded_ns: Option<u64>,
-    longest_ns: u64,
-    woke_peer: bool,
 }
 
 impl Member {
-    fn waiter(&mut self, members: usize) -> &mut Waiter {
-        &mut self.waiters[usize::from(self.turn >= members)]
+    fn wait(&mut self, members: usize) -> &mut Wait {
+        &mut self.waits[usize::from(self.turn >= members)]
     }
-}
-
-#[derive(Default)]
-struct Cpu {
-    /// The first one runs.
-    queue: VecDeque<usize>,
-    /// Until when its step takes, and since when it runs.
-    until_ns: u64,
-    since_ns: u64,
 }
 
 struct Machine {
@@ -123,23 +63,12 @@ struct Machine {
 impl Machine {
     /// `places`: each member's processor. The first one has the message. The others come in their order, or in the reverse one.
     fn new(rule: Rule, (form, places): (Form, &[usize]), is_reverse: bool) -> Self {
-        let waiter = || Waiter {
-            spin: SpinPolicy::new(T, LATENCY, u64::MAX),
-            yields: YieldPolicy::default(),
-            neighbours: Neighbours::new(T, YIELD),
-        };
         let member = |(me, cpu): (usize, &usize)| Member {
             cpu: *cpu,
             step: Step::Look(0),
             turn: me,
-            waiters: [waiter(), waiter()],
+            waits: [Wait::new(), Wait::new()],
             posted_ns: None,
-            began_ns: 0,
-            limit_ns: 0,
-            way: Way::Look,
-            yielded_ns: None,
-            longest_ns: 0,
-            woke_peer: false,
         };
         let back = match form {
             Form::Ring => 0..0,
@@ -188,65 +117,26 @@ impl Machine {
         let is_chain = self.is_chain();
         let (rule, members) = (self.rule, self.members.len());
         let member = &mut self.members[me];
-        let waiter = member.waiter(members);
-        let limit_ns = waiter.spin.limit_ns(woke_peer, now_ns);
-        let (way, limit_ns) = match rule {
-            Rule::Sleep => (Way::Look, 0),
-            Rule::Yield => (Way::LookAndYield, u64::MAX),
-            _ if shares && waiter.yields.is_worth() => (Way::Yield, 0),
-            _ if shares => (Way::Look, 0),
-            _ if is_chain && waiter.yields.is_worth() => (Way::LookAndYield, limit_ns),
-            _ => (Way::Look, limit_ns),
-        };
-        waiter.neighbours.begins(now_ns);
-        (member.way, member.limit_ns) = (way, limit_ns);
-        (member.began_ns, member.woke_peer, member.longest_ns) = (now_ns, woke_peer, 0);
         member.step = Step::Look(0);
+        let wait = member.wait(members);
+        let way = match rule {
+            Rule::Sleep => Way::Sleep,
+            Rule::Yield => Way::Free,
+            _ => wait.adaptive(shares, is_chain),
+        };
+        wait.begin(way, now_ns, woke_peer, None);
     }
 
-    /// The yields of a wait are over, of which something was found by the last one, or not.
-    fn learn(&mut self, me: usize, now_ns: u64, yields: u32, is_found: bool) {
-        let (rule, members, is_chain) = (self.rule, self.members.len(), self.is_chain());
-        let member = &mut self.members[me];
-        let (took_ns, longest_ns) = (now_ns - member.began_ns, member.longest_ns);
-        let way = member.way;
-        let policy = &mut member.waiter(members).yields;
-        match way {
-            Way::Yield => {
-                let yields = match rule {
-                    Rule::Patient => yields.min(1),
-                    _ => yields,
-                };
-                if is_found && yields > 0 && is_chain {
-                    policy.found_by(yields);
-                }
-                policy.ended(is_found.then_some(yields), took_ns);
-            }
-            Way::LookAndYield => policy.ended(Some(0), longest_ns),
-            Way::Look => {}
-        }
-    }
-
-    /// After a look in vain.
-    fn next_step(&mut self, me: usize, now_ns: u64, yields: u32) -> Step {
-        let (is_free, members) = (self.rule == Rule::Yield, self.members.len());
-        let member = &mut self.members[me];
-        let took_ns = now_ns - member.began_ns;
-        let is_within = took_ns < member.limit_ns;
-        match member.way {
-            Way::Yield if yields < YIELDS && !YieldPolicy::is_long(took_ns) => Step::Yield(yields),
-            Way::Look if is_within => Step::Look(yields),
-            Way::LookAndYield if is_within && !YieldPolicy::is_long(member.longest_ns) => {
-                match is_free || member.waiter(members).neighbours.is_due(now_ns) {
-                    true => Step::Yield(yields),
-                    false => Step::Look(yields),
-                }
-            }
-            _ => {
-                self.learn(me, now_ns, yields, false);
-                Step::Sleep
-            }
-        }
+    /// The looks of a wait are over: something was found after so many yields, or nothing.
+    fn learn(&mut self, me: usize, now_ns: u64, found: Option<u32>) {
+        let (members, is_chain) = (self.members.len(), self.is_chain());
+        let found = match self.rule {
+            Rule::Patient => found.map(|yields| yields.min(1)),
+            _ => found,
+        };
+        self.members[me]
+            .wait(members)
+            .looked(now_ns, found, is_chain);
     }
 
     /// Begins the step of the thread that has this processor.
@@ -255,28 +145,28 @@ impl Machine {
         let me = self.cpus[at].queue[0];
         let is_there = self.members[me].posted_ns.is_some_and(|ns| ns <= now_ns);
         let (is_alone, members) = (self.cpus[at].queue.len() == 1, self.members.len());
-        let mut took_ns = LOOK;
+        let (mut took_ns, mut goes) = (LOOK, false);
         match self.members[me].step {
             Step::Work => took_ns = self.pass_on(me, now_ns),
             Step::Look(yields) => {
-                let member = &mut self.members[me];
-                if let Some(yielded_ns) = member.yielded_ns.take() {
-                    let lasted_ns = now_ns - yielded_ns;
-                    let waiter = member.waiter(members);
-                    waiter.neighbours.yielded(now_ns, lasted_ns);
-                    member.longest_ns = member.longest_ns.max(lasted_ns);
-                }
-                match is_there {
-                    true => self.takes(me, now_ns, yields),
-                    false => self.members[me].step = self.next_step(me, now_ns, yields),
+                let wait = self.members[me].wait(members);
+                wait.looks(now_ns);
+                if is_there {
+                    self.takes(me, now_ns, yields);
+                } else {
+                    let next = wait.next(now_ns, yields, false);
+                    self.members[me].step = next;
+                    if next == Step::Sleep {
+                        self.learn(me, now_ns, None);
+                    }
                 }
             }
             Step::Yield(yields) => {
                 let member = &mut self.members[me];
-                (member.step, member.yielded_ns) = (Step::Look(yields + 1), Some(now_ns));
+                member.step = Step::Look(yields + 1);
+                member.wait(members).yielded_ns = Some(now_ns);
                 self.cpus[at].queue.rotate_left(1);
-                took_ns = YIELD + if is_alone { 0 } else { SWITCH };
-                self.cpus[at].since_ns = now_ns + took_ns;
+                (took_ns, goes) = (YIELD + if is_alone { 0 } else { SWITCH }, true);
             }
             // Its second look, after it has announced the sleep.
             Step::Sleep if self.members[me].posted_ns.is_some() => {
@@ -285,28 +175,20 @@ impl Machine {
             Step::Sleep => {
                 self.members[me].step = Step::Asleep;
                 self.cpus[at].queue.pop_front();
-                took_ns = SLEEP + SWITCH;
-                self.cpus[at].since_ns = now_ns + took_ns;
+                (took_ns, goes) = (SLEEP + SWITCH, true);
             }
             Step::Asleep => unreachable!("in no queue"),
         }
-        let cpu = &mut self.cpus[at];
-        cpu.until_ns = now_ns + took_ns;
-        if cpu.queue.len() > 1 && cpu.until_ns.saturating_sub(cpu.since_ns) > SLICE {
-            cpu.queue.rotate_left(1);
-            cpu.since_ns = cpu.until_ns;
-        }
+        self.cpus[at].takes(took_ns, goes);
     }
 
     /// The message has come.
     fn takes(&mut self, me: usize, now_ns: u64, yields: u32) {
-        self.learn(me, now_ns, yields, true);
+        self.learn(me, now_ns, Some(yields));
         let members = self.members.len();
         let member = &mut self.members[me];
         let posted_ns = member.posted_ns.take().unwrap_or(now_ns);
-        let delay_ns = posted_ns.saturating_sub(member.began_ns);
-        let woke_peer = member.woke_peer;
-        member.waiter(members).spin.ended(delay_ns, woke_peer);
+        member.wait(members).ended(now_ns, posted_ns);
         member.step = Step::Work;
     }
 
@@ -326,12 +208,7 @@ impl Machine {
         if is_asleep {
             took_ns += WAKE;
             self.members[next].step = Step::Look(0);
-            let cpu = &mut self.cpus[there];
-            if cpu.queue.is_empty() {
-                cpu.until_ns = now_ns + took_ns + IDLE;
-                cpu.since_ns = cpu.until_ns;
-            }
-            cpu.queue.insert(cpu.queue.len().min(1), next);
+            self.cpus[there].wakes(next, 1, now_ns + took_ns);
         }
         self.begin(me, now_ns + took_ns, is_asleep);
         took_ns
