@@ -8,7 +8,8 @@
 //!
 //! * The sample is the time from the start of the wait to the *post*, not to the wake-up.
 //! * When the waiter's own last post had to wake the peer, the wake-up's latency is subtracted:
-//!   else both sides learn each other's wake-ups and stay asleep for ever.
+//!   else both sides learn each other's wake-ups and stay asleep for ever. Not where the waiter itself has kept the peer waiting for
+//!   longer than T ([`SpinPolicy::is_brief`]): the peer would sleep then in any case, and the latency belongs to the wait.
 //! * Three and more who wait for each other in turn see the wake-ups of all others in their waits: once one of them was held
 //!   up for a moment, all would sleep for ever, and none can end that alone. So short waits save up for a few very long
 //!   limits, which are spent by all of them at the same time, when such a moment has come; and some are given away now and
@@ -131,7 +132,13 @@ impl SpinPolicy {
         limit_ns.min(self.cap_ns)
     }
 
-    fn long_ns(&self) -> u64 {
+    /// Whether a peer that spins would still be awake after a waiter's work of so long.
+    #[must_use]
+    pub const fn is_brief(&self, work_ns: u64) -> bool {
+        work_ns <= self.block_cost_ns
+    }
+
+    const fn long_ns(&self) -> u64 {
         self.block_cost_ns * LONG_T
     }
 
@@ -363,6 +370,38 @@ mod tests {
                 "{chain:?}: {without:.4}"
             );
         }
+    }
+
+    /// The cost of a client that pauses between its calls, and of one that always sleeps, where a wake-up takes longer than a block costs: each
+    /// of its calls has to wake the server. `counts` as in [`SpinPolicy::is_brief`].
+    fn costs_of_pauses(pause_ns: u64, counts: impl Fn(&SpinPolicy) -> bool) -> (u64, u64) {
+        const LATENCY: u64 = 15_000;
+        let mut policy = SpinPolicy::new(T, LATENCY, u64::MAX);
+        let (mut cost, mut asleep, mut now) = (0, 0, 0);
+        for _ in 0..WAITS {
+            let woke_peer = counts(&policy);
+            let delay = 200 + LATENCY;
+            let limit = policy.limit_ns(woke_peer, now);
+            cost += if delay <= limit { delay } else { limit + T };
+            asleep += T;
+            now += delay + pause_ns;
+            policy.ended(delay, woke_peer);
+        }
+        (cost, asleep)
+    }
+
+    #[test]
+    fn a_client_that_pauses_costs_hardly_more_than_one_that_sleeps() {
+        let pause = 100_000;
+        let (cost, asleep) = costs_of_pauses(pause, |policy| policy.is_brief(pause));
+        println!("{:.3} of asleep", cost as f64 / asleep as f64);
+        assert!(cost * 100 <= asleep * 105, "{cost}, asleep {asleep}");
+        // The control: if the server's wake-ups were discounted there, too.
+        let (discounted, _) = costs_of_pauses(pause, |_| true);
+        assert!(
+            discounted * 100 > asleep * 140,
+            "{discounted}, asleep {asleep}"
+        );
     }
 
     #[test]

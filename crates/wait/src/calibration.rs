@@ -14,7 +14,7 @@ pub struct Calibration {
     pub wake_latency_ns: u64,
     /// The time of a yield that lets no other thread run.
     pub yield_ns: u64,
-    /// CPUs online.
+    /// CPUs that this process and its peers share.
     pub cpus: u32,
 }
 
@@ -37,7 +37,7 @@ pub fn calibration() -> Calibration {
 
 fn measure() -> Calibration {
     clock::calibrate();
-    let cpus = handfast_sys::cpu::online();
+    let cpus = handfast_sys::cpu::shared();
     let region = Arc::new(Region::heap(128));
     let echo = region.clone();
     let here = handfast_sys::cpu::current();
@@ -47,7 +47,14 @@ fn measure() -> Calibration {
         .spawn(move || {
             // On another processor, as peers mostly are: blocks on one are cheaper. Also where
             // this process is confined to one, for this millisecond; refused, it stays here.
-            let others: Vec<u32> = (0..cpus).filter(|cpu| *cpu != here).collect();
+            let but_here = |mut cpus: Vec<u32>| {
+                cpus.retain(|cpu| *cpu != here);
+                cpus
+            };
+            let mut others = but_here(handfast_sys::cpu::allowed());
+            if others.is_empty() {
+                others = but_here((0..handfast_sys::cpu::online()).collect());
+            }
             let _ = handfast_sys::cpu::pin(&others);
             for turn in 1..=ROUNDS as u32 {
                 while echo.load(0, Acquire) < turn {

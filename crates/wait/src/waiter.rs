@@ -20,6 +20,8 @@ pub struct Waiter {
     policy: SpinPolicy,
     yields: YieldPolicy,
     neighbours: Neighbours,
+    /// When the last wait ended that asked the strategy.
+    ended_ns: u64,
 }
 
 /// Looks an eager waiter makes before it asks its strategy: about half a microsecond, without
@@ -52,6 +54,7 @@ impl Waiter {
             policy,
             yields: YieldPolicy::default(),
             neighbours: Neighbours::new(machine.block_cost_ns, machine.yield_ns),
+            ended_ns: 0,
         }
     }
 
@@ -101,6 +104,8 @@ impl Waiter {
         let start_ns = clock::ticks_ns();
         let cost = Cost { spun: true };
         let is_chain = chain::begins();
+        // Else the peer was asleep in any case.
+        let woke_peer = woke_peer && self.policy.is_brief(start_ns.saturating_sub(self.ended_ns));
         let spun = match self.strategy {
             Strategy::Spin => spin(place, None, deadline_ns, start_ns),
             Strategy::Sched => sched(place, deadline_ns),
@@ -128,8 +133,9 @@ impl Waiter {
         let learns = self.strategy == Strategy::Adaptive;
         if let Some(ended) = spun {
             if ended == Ended::Ready && learns {
+                self.ended_ns = clock::ticks_ns();
                 self.policy
-                    .ended(clock::ticks_ns().saturating_sub(start_ns), woke_peer);
+                    .ended(self.ended_ns.saturating_sub(start_ns), woke_peer);
             }
             return (ended, cost);
         }
@@ -143,7 +149,8 @@ impl Waiter {
             let parked = place.park(how, deadline_ns, start);
             if parked.ready {
                 if learns {
-                    let elapsed_ns = clock::ticks_ns().saturating_sub(start_ns);
+                    self.ended_ns = clock::ticks_ns();
+                    let elapsed_ns = self.ended_ns.saturating_sub(start_ns);
                     let delay_ns = parked
                         .posted_after_ns
                         .map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
