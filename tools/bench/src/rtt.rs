@@ -1,13 +1,18 @@
-//! `rtt`: the round trip of one client, for every system and payload, on two CPUs and on one.
+//! `rtt`: the round trip of one client, for every system and payload, on two CPUs and on one; and for 24 bytes where the scheduler places the
+//! processes, back to back and by a client that pauses.
 
 use crate::plan::{Placement, Plan, Timing};
 use crate::report::{Board, Key, Reading, Row};
 use crate::run::Run;
 use crate::stats::ratio;
 use crate::systems::{self, Runnable, Waits};
+use handfast_sys::cpu;
 use std::io;
 
 const PAYLOADS: [u32; 4] = [24, 1024, 4096, 65_536];
+
+/// How long the client of the case `paced` sleeps between two calls.
+const PAUSE_NS: u64 = 100_000;
 
 /// Which registered systems are no rows of `rtt`: limits of other benchmarks.
 const OTHERS: [&str; 2] = ["limit-spin-then-sleep", "limit-in-place"];
@@ -17,14 +22,22 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
     let pause = run.choose_pause();
     let payloads = run.payloads(&PAYLOADS);
-    let mut cases = vec![("same-core", run.same_core())];
+    let mut cases = vec![("same-core", run.same_core(), 0)];
     match run.cross_core() {
-        Some(placement) => cases.insert(0, ("cross-core", placement)),
+        Some(placement) => cases.insert(0, ("cross-core", placement, 0)),
         None => run.warn("one CPU: no cross-core rows".to_owned()),
     }
+    cases.push(("free", Placement::Free, 0));
+    cases.push(("paced", Placement::Free, PAUSE_NS));
+    // In the cases that the scheduler places: the shortest alone.
+    let sizes_of = |placement: Placement| match placement {
+        Placement::Free => &payloads[..payloads.len().min(1)],
+        _ => &payloads[..],
+    };
     let systems = systems::calls();
     let rows_of = |placement: Placement| -> Vec<&dyn Runnable> {
-        let same_core = placement.same_core();
+        let same_core =
+            placement.same_core() || placement == Placement::Free && cpu::allowed().len() < 2;
         let belongs = |system: &&dyn Runnable| match system.named().key() {
             key if OTHERS.contains(&key) => false,
             "limit-yielding" => same_core,
@@ -36,22 +49,24 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         let name = system.named().name();
         matches!(name, "limit" | "futex") || run.wants(name)
     };
-    let per_payload: usize = cases
+    let per_round: usize = cases
         .iter()
-        .map(|(_, placement)| {
+        .map(|(_, placement, _)| {
             let rows = rows_of(*placement).into_iter();
-            rows.filter(|system| wanted(run, *system)).count()
+            let rows = rows.filter(|system| wanted(run, *system)).count();
+            rows * sizes_of(*placement).len()
         })
         .sum();
-    run.expect(per_payload * payloads.len() * run.rounds as usize);
+    run.expect(per_round * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
-        for (case, placement) in &cases {
-            for payload in &payloads {
+        for (case, placement, think_ns) in &cases {
+            for payload in sizes_of(*placement) {
                 let plan = Plan {
                     payload_bytes: *payload as usize,
                     placement: *placement,
+                    think_ns: *think_ns,
                     pause,
                     ..Plan::echo()
                 };

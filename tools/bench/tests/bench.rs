@@ -126,6 +126,20 @@ fn rtt_prints_every_system_on_two_cpus_and_on_one() {
         assert_eq!(find(&rows, "cross-core", "limit")["ratio_to_limit"], 1.0);
         find(&rows, "cross-core", "futex");
     }
+    for case in ["free", "paced"] {
+        let of_case = rows.iter().filter(|row| row["case"] == case);
+        assert!(of_case.clone().all(|row| row["payload_bytes"] == 24));
+        find(&rows, case, "unix-stream");
+    }
+}
+
+#[test]
+fn chain_prints_its_three_kinds_on_one_cpu() {
+    let rows = rows(&["chain", "--cpus", "1", "--only", "handfast-default"]);
+    for kind in ["nested", "tail", "ring"] {
+        let of_kind = |row: &&Value| row["case"].as_str().unwrap().starts_with(kind);
+        assert_eq!(rows.iter().filter(of_kind).count(), 5, "{kind} in {rows:?}");
+    }
 }
 
 #[test]
