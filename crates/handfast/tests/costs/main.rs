@@ -7,10 +7,12 @@ mod forger;
 
 mod busy;
 mod charged;
+mod combined;
 #[cfg(feature = "domain")]
 mod counters;
 mod crowds;
 mod quotas;
+mod traced;
 
 #[test]
 fn a_child_process_plays_its_role() {
@@ -23,6 +25,8 @@ fn a_child_process_plays_its_role() {
         "slow" => crowds::slow(arguments[0]),
         "reader" => charged::reader(arguments[0], arguments[1]),
         "charged server" => charged::server(arguments[0], arguments[1]),
+        "combined" => combined::server(arguments[0], arguments[1], arguments[2], arguments[3]),
+        "last of combined" => combined::last(arguments[0], arguments[1]),
         "caller of another user" => charged::call_at_length(arguments[0]),
         _ => unreachable!("{role}"),
     });
