@@ -6,6 +6,7 @@ mod common;
 mod descriptors;
 mod loans;
 mod memory;
+mod passed_round;
 mod under_way;
 
 #[test]
@@ -18,6 +19,8 @@ fn a_child_process_plays_its_role() {
         "mortal" => under_way::mortal(arguments[0]),
         "client" => under_way::client(arguments[0], arguments[1].parse().unwrap()),
         "server of memory" => memory::server(arguments[0]),
+        "layer" => passed_round::layer(arguments[0], arguments[1]),
+        "last" => passed_round::last(arguments[0]),
         "echo" => loans::echo(arguments[0]),
         "holder" => loans::holder(arguments[0]),
         "recipient" => loans::recipient(arguments[0]),
