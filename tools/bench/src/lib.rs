@@ -65,7 +65,8 @@ pub struct Args {
     #[arg(long, value_delimiter = ',', value_parser = system)]
     pub only: Vec<String>,
     /// rtt, payload, eros, chain, rights, ppc: payload sizes in bytes; for rtt and payload at least 24.
-    /// More than 65,536 are measured in payload only, for loans.
+    /// Only payload takes more than 65,536, for loans, messages and the kernel's streams. Without this option, packets of eros
+    /// have up to 8,388,608.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
     payloads: Vec<u32>,
     /// scale, idle, percpu: numbers of client processes; ppc: of threads.
@@ -87,8 +88,8 @@ const HELP: &str = "\
 What --json prints: `bench` and `machine`, text, and `rows`, a list. Each row has `case` and `system`,
 text, and of these numbers those that its benchmark measures, medians over rounds:
   payload_bytes, clients; p50_ns, p99_ns, ops_per_s; cpu_ns_per_op, of all processes;
-  ratio_to_limit, ratio_to_copy, ratio_to_one, the ratios below; pace_to_one, as the last of them, of clients
-  at the pace of their median calls; ns_per_right; jain, fairness from 0 to 1; longest_wait_ns, the longest of all rounds; switches, cpu_ns.
+  ratio_to_limit, ratio_to_copy, ratio_to_unix, ratio_to_one, the ratios below; pace_to_one, as the last of them, of
+  clients at the pace of their median calls; ns_per_right; jain, fairness from 0 to 1; longest_wait_ns, the longest of all rounds; switches, cpu_ns.
 
 What `ratio` (ratio_to_limit) compares, always within one round:
   rtt      p50 with the p50 of `limit`, a hand-written spinning pair (on one CPU: a pair that
@@ -96,7 +97,9 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            with the p50 of `futex`, hand-written futex ping-pong, instead.
   scale    throughput with the spinning limit's best over all numbers of clients: more is better.
   stream   throughput with the bare ring's: more is better.
-  payload  p50 with the p50 of `limit`, which leaves the payload where it was made.
+  payload  p50 with the p50 of `limit`, which leaves the payload where it was made; echo, sent: of a `limit` that
+           copies it once. From 65,536 bytes on, `to copy`: p50 with the p50 of one memcpy of the payload within one
+           process; `to unix`: with that of `unix-stream` in the same case, or in `hot` for other cases one way.
   wait     CPU time beyond the service with the least an oracle would need: for each message the
            cheaper of spinning through the wait and sleeping once.
   idle     none.
@@ -122,7 +125,7 @@ pub enum Bench {
     Scale,
     /// One-way stream of 24-byte messages.
     Stream,
-    /// A payload made by the client and read in full by the server.
+    /// A payload made by the client and read in full by the server, or sent back; and what one memcpy of it takes.
     Payload,
     /// CPU spent on waiting, for servers of many different delays.
     Wait,

@@ -1,13 +1,20 @@
-//! `payload`: a client makes a payload, the server reads all of it and answers with its sum.
+//! `payload`: a client sends a payload to a server, one way and back.
 //!
-//! The limit leaves the payload in the shared memory it was made in. The hand-written
-//! `one-copy` makes it there too, and the server copies it out before it reads: what a system
-//! with a hostile peer can reach. Few buffers, so all of it stays in the caches.
+//! One way, the client makes the payload and the server reads all of it and answers with its sum:
 //!
-//! `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time. The
-//! limit is the same.
+//! * `in-place`: the hand-written limit leaves the payload in the shared memory it was made in.
+//! * `one-copy`: the limit's client makes it there, and its server copies it out before it reads. A system
+//!   with a hostile peer can reach this.
+//! * `loan`: the client makes it in a block that it lends, and the server copies that out, 64 bytes at a time.
+//! * `pieces`: the first 64 bytes and the rest lie in two places, and are one message (`call_vectored`).
+//! * `hot`: all others. There are few buffers, so all of it stays in the caches.
 //!
-//! `pieces`: the first 64 bytes and the rest lie in two places, and are one message (`call_vectored`).
+//! From 64 KiB on there are also:
+//!
+//! * `echo`: the same payload back. The client makes it and reads all that comes back. The limit's server
+//!   copies it once, from the request's place to the reply's.
+//! * `sent`: nobody makes or reads the payload, and the reply is empty. The limit copies it once.
+//! * `memcpy`: one copy of it within one process.
 //!
 //! Payloads that are too long for a lane are measured for the limit, loans, handfast's messages and the kernel's streams.
 
@@ -23,66 +30,44 @@ const PAYLOADS: [u32; 10] = [
     64, 256, 1024, 4096, 16_384, 65_536, 131_072, 262_144, 1_048_576, 8_388_608,
 ];
 
+/// One system and what it does with the payload.
+type Turn = (Task, Box<dyn Runnable>);
+
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
     let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
-    let pause = run.choose_pause();
-    let payloads = run.whole_payloads(&PAYLOADS);
-    let mut systems = systems::calls();
-    let others = LOANS.iter().chain(&PIECES);
-    systems.extend(others.filter_map(|key| systems::find(key)));
-    // A stable sort: the limit first, the rest in the registry's order.
-    systems.sort_by_key(|system| system.named().key() != IN_PLACE);
-    systems.retain(|system| match system.named().key() {
-        IN_PLACE => true,
-        "limit-yielding" | "limit-spin-then-sleep" => false,
-        _ => run.wants(system.named().name()),
-    });
-    let fits = |system: &dyn Runnable, payload: u32| {
-        payload as usize <= MESSAGE_BYTES_MAX || is_long(system)
+    let base = Plan {
+        placement: run.best_placement(),
+        pause: run.choose_pause(),
+        ..Plan::echo()
     };
-    let turns: usize = payloads
-        .iter()
-        .map(|payload| {
-            systems
-                .iter()
-                .filter(|system| fits(system.as_ref(), *payload))
-                .count()
-        })
-        .sum();
+    let payloads = run.whole_payloads(&PAYLOADS).into_iter();
+    let groups: Vec<(usize, Vec<Turn>)> = payloads
+        .map(|payload| (payload as usize, turns(run, payload as usize)))
+        .collect();
+    let turns: usize = groups.iter().map(|(_, turns)| turns.len()).sum();
     run.expect(turns * run.rounds as usize);
 
     let mut board = Board::default();
     for _ in 0..run.rounds {
-        for payload in &payloads {
-            let plan = Plan {
-                task: Task::Consume,
-                payload_bytes: *payload as usize,
-                placement: run.best_placement(),
-                pause,
-                ..Plan::echo()
-            };
-            let mut limit = None;
-            for system in &systems {
-                if !fits(system.as_ref(), *payload) {
-                    continue;
-                }
-                let Some(sample) = run.turn(system.as_ref(), &plan, timing) else {
-                    continue;
+        for (payload_bytes, turns) in &groups {
+            let mut readings = Vec::new();
+            for (task, system) in turns {
+                let plan = Plan {
+                    task: *task,
+                    payload_bytes: *payload_bytes,
+                    ..base.clone()
                 };
-                let reading = Reading::of(&sample);
-                if system.named().key() == IN_PLACE {
-                    limit = reading.p50_ns;
+                if let Some(sample) = run.turn(system.as_ref(), &plan, timing) {
+                    readings.push((*task, system.as_ref(), Reading::of(&sample)));
                 }
+            }
+            for (task, system, reading) in compared(&readings) {
                 let key = Key {
-                    case: case(system.as_ref()).to_owned(),
+                    case: case(task, system.named().key()).to_owned(),
                     system: system.named().name(),
-                    payload_bytes: Some(plan.payload_bytes),
+                    payload_bytes: Some(*payload_bytes),
                     clients: None,
-                };
-                let reading = Reading {
-                    ratio_to_limit: ratio(reading.p50_ns, limit),
-                    ..reading
                 };
                 if run.wants(key.system) {
                     board.add(key, reading);
@@ -90,8 +75,11 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
             }
         }
     }
-    run.notes
-        .push("ratio: p50 / p50 of `limit` in place, which copies nothing.".to_owned());
+    run.notes.push(
+        "ratio: p50 / p50 of `limit` in place, which copies nothing; echo, sent: of a `limit` that copies once. to copy: p50 / p50 \
+         of one memcpy. to unix: p50 / p50 of `unix-stream` in the same case, one way with the payload made and read."
+            .to_owned(),
+    );
     Ok(board.rows())
 }
 
@@ -109,18 +97,138 @@ const LONG: [&str; 6] = [
     "tcp",
 ];
 
+/// Shorter payloads go to and fro in `rtt` and `eros`.
+const MOVED_BYTES_MIN: usize = 65_536;
+const ECHO: [&str; 5] = [
+    IN_PLACE,
+    "unix-stream",
+    "handfast-spin",
+    "handfast-default",
+    "handfast-block",
+];
+/// Without streams, which acknowledge nothing.
+const SENT: [&str; 5] = [
+    "limit",
+    "copy",
+    "handfast-spin",
+    "handfast-default",
+    "handfast-block",
+];
+
+/// The turns of one payload: systems that `--only` asks for, and those that they are compared with.
+fn turns(run: &Run, payload_bytes: usize) -> Vec<Turn> {
+    let mut systems = systems::calls();
+    let others = LOANS.iter().chain(&PIECES);
+    systems.extend(others.filter_map(|key| systems::find(key)));
+    // A stable sort: the limit first, the rest in the registry's order.
+    systems.sort_by_key(|system| system.named().key() != IN_PLACE);
+    systems.retain(|system| payload_bytes <= MESSAGE_BYTES_MAX || is_long(system.named().key()));
+    let mut turns: Vec<Turn> = systems
+        .into_iter()
+        .map(|system| (Task::Consume, system))
+        .collect();
+    if payload_bytes >= MOVED_BYTES_MIN {
+        let of = |task, keys: [&str; 5]| keys.map(|key| Some((task, systems::find(key)?)));
+        turns.extend(of(Task::Return, ECHO).into_iter().flatten());
+        turns.extend(of(Task::OneWay, SENT).into_iter().flatten());
+    }
+    turns.retain(|(task, system)| match (task, system.named().key()) {
+        (_, IN_PLACE | "copy") | (Task::OneWay, "limit") => true,
+        (_, "limit-yielding" | "limit-spin-then-sleep") => false,
+        (_, "unix-stream") if payload_bytes >= MOVED_BYTES_MIN => true,
+        _ => run.wants(system.named().name()),
+    });
+    turns
+}
+
 /// Whether the system has payloads that are longer than those of a lane.
-fn is_long(system: &dyn Runnable) -> bool {
-    let key = system.named().key();
+fn is_long(key: &str) -> bool {
     key == IN_PLACE || [&LOANS[..], &PIECES, &LONG].concat().contains(&key)
 }
 
-fn case(system: &dyn Runnable) -> &'static str {
-    match system.named().key() {
-        IN_PLACE => "in-place",
-        "limit" => "one-copy",
-        key if LOANS.contains(&key) => "loan",
-        key if PIECES.contains(&key) => "pieces",
+/// Gives each reading of one payload and round its ratios.
+fn compared<'a>(
+    readings: &[(Task, &'a dyn Runnable, Reading)],
+) -> Vec<(Task, &'a dyn Runnable, Reading)> {
+    let p50_of = |of: Task, key: &str| {
+        let is_it = |(task, system, _): &&(Task, &dyn Runnable, Reading)| {
+            *task == of && system.named().key() == key
+        };
+        let (.., reading) = readings.iter().find(is_it)?;
+        reading.p50_ns
+    };
+    let copy = p50_of(Task::OneWay, "copy");
+    let with_ratios = |(task, system, reading): &(Task, &'a dyn Runnable, Reading)| {
+        let limit = match task {
+            Task::OneWay => "limit",
+            _ => IN_PLACE,
+        };
+        let reading = Reading {
+            ratio_to_limit: ratio(reading.p50_ns, p50_of(*task, limit)),
+            ratio_to_copy: ratio(reading.p50_ns, copy),
+            ratio_to_unix: ratio(reading.p50_ns, p50_of(*task, "unix-stream")),
+            ..*reading
+        };
+        (*task, *system, reading)
+    };
+    readings.iter().map(with_ratios).collect()
+}
+
+fn case(task: Task, key: &str) -> &'static str {
+    match (task, key) {
+        (Task::Return, _) => "echo",
+        (Task::OneWay, "copy") => "memcpy",
+        (Task::OneWay, _) => "sent",
+        (_, IN_PLACE) => "in-place",
+        (_, "limit") => "one-copy",
+        (_, key) if LOANS.contains(&key) => "loan",
+        (_, key) if PIECES.contains(&key) => "pieces",
         _ => "hot",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_case_is_compared_with_its_own_limit_and_stream_and_all_with_one_memcpy() {
+        let turns = [
+            (Task::Consume, IN_PLACE, 100.0),
+            (Task::Consume, "handfast-default", 300.0),
+            (Task::Consume, "unix-stream", 600.0),
+            (Task::Return, IN_PLACE, 200.0),
+            (Task::Return, "handfast-default", 400.0),
+            (Task::Return, "unix-stream", 1600.0),
+            (Task::OneWay, "limit", 40.0),
+            (Task::OneWay, "copy", 50.0),
+            (Task::OneWay, "handfast-default", 100.0),
+        ];
+        let systems = turns.map(|(_, key, _)| systems::find(key).unwrap());
+        let turns = turns.iter().zip(&systems);
+        let readings = turns.map(|((task, _, p50_ns), system)| {
+            let reading = Reading {
+                p50_ns: Some(*p50_ns),
+                ..Reading::default()
+            };
+            (*task, system.as_ref(), reading)
+        });
+        let readings: Vec<_> = readings.collect();
+        let found = compared(&readings).into_iter().map(|(.., reading)| {
+            let ratios = [reading.ratio_to_limit, reading.ratio_to_copy];
+            (ratios.map(Option::unwrap), reading.ratio_to_unix)
+        });
+        let expected = [
+            ([1.0, 2.0], Some(1.0 / 6.0)),
+            ([3.0, 6.0], Some(0.5)),
+            ([6.0, 12.0], Some(1.0)),
+            ([1.0, 4.0], Some(0.125)),
+            ([2.0, 8.0], Some(0.25)),
+            ([8.0, 32.0], Some(1.0)),
+            ([1.0, 0.8], None),
+            ([1.25, 1.0], None),
+            ([2.5, 2.0], None),
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 }

@@ -13,6 +13,7 @@ pub struct Reading {
     pub(crate) cpu_ns_per_op: Option<f64>,
     pub(crate) ratio_to_limit: Option<f64>,
     pub(crate) ratio_to_copy: Option<f64>,
+    pub(crate) ratio_to_unix: Option<f64>,
     pub(crate) ratio_to_one: Option<f64>,
     pub(crate) pace_to_one: Option<f64>,
     pub(crate) ns_per_right: Option<f64>,
@@ -115,6 +116,8 @@ pub struct Row {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_copy: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ratio_to_unix: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ratio_to_one: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) pace_to_one: Option<f64>,
@@ -148,6 +151,7 @@ impl Row {
             cpu_ns_per_op: rounded(middle(|reading| reading.cpu_ns_per_op), 1),
             ratio_to_limit: rounded(middle(|reading| reading.ratio_to_limit), 4),
             ratio_to_copy: rounded(middle(|reading| reading.ratio_to_copy), 4),
+            ratio_to_unix: rounded(middle(|reading| reading.ratio_to_unix), 4),
             ratio_to_one: rounded(middle(|reading| reading.ratio_to_one), 4),
             pace_to_one: rounded(middle(|reading| reading.pace_to_one), 4),
             ns_per_right: rounded(middle(|reading| reading.ns_per_right), 1),
@@ -212,7 +216,7 @@ impl Report {
 
 type Column = (&'static str, fn(&Row) -> String);
 
-const COLUMNS: [Column; 17] = [
+const COLUMNS: [Column; 18] = [
     ("case", |row| row.case.clone()),
     ("system", |row| row.system.to_owned()),
     ("payload", |row| {
@@ -230,6 +234,9 @@ const COLUMNS: [Column; 17] = [
     }),
     ("to copy", |row| {
         show(row.ratio_to_copy, |ratio| format!("{ratio:.2}"))
+    }),
+    ("to unix", |row| {
+        show(row.ratio_to_unix, |ratio| format!("{ratio:.2}"))
     }),
     ("to one", |row| {
         show(row.ratio_to_one, |ratio| format!("{ratio:.2}"))
@@ -315,6 +322,7 @@ mod tests {
             cpu_ns_per_op: some,
             ratio_to_limit: some,
             ratio_to_copy: some,
+            ratio_to_unix: some,
             ratio_to_one: some,
             pace_to_one: some,
             ns_per_right: some,
@@ -329,7 +337,7 @@ mod tests {
         };
         let row = serde_json::to_value(Row::new(&key, &[all])).unwrap();
         let fields = row.as_object().unwrap();
-        assert_eq!(fields.len(), 17);
+        assert_eq!(fields.len(), 18);
         let words = |letter: char| !letter.is_ascii_alphanumeric() && letter != '_';
         let named: Vec<_> = crate::HELP.split(words).collect();
         for field in fields.keys() {

@@ -76,7 +76,7 @@ const SYSTEMS: [&str; 27] = [
     "syscall-checked-confined",
 ];
 
-const NUMBERS: [&str; 12] = [
+const NUMBERS: [&str; 13] = [
     "payload_bytes",
     "clients",
     "p50_ns",
@@ -85,6 +85,7 @@ const NUMBERS: [&str; 12] = [
     "cpu_ns_per_op",
     "ratio_to_limit",
     "ratio_to_copy",
+    "ratio_to_unix",
     "jain",
     "longest_wait_ns",
     "switches",
@@ -256,7 +257,26 @@ fn payload_compares_with_leaving_it_in_place() {
     assert_eq!(find(&rows, "in-place", "limit")["ratio_to_limit"], 1.0);
     has(find(&rows, "one-copy", "limit"), &["ratio_to_limit"]);
     has(find(&rows, "hot", "pipe"), &["p50_ns"]);
-    assert_eq!(rows.len(), 6);
+    assert_eq!(find(&rows, "echo", "limit")["ratio_to_limit"], 1.0);
+    assert_eq!(find(&rows, "sent", "limit")["ratio_to_limit"], 1.0);
+    assert_eq!(rows.len(), 8);
+}
+
+#[test]
+fn payload_compares_messages_one_way_and_back_with_a_stream_and_one_memcpy() {
+    let only = ["--only", "copy,unix-stream,handfast-default"];
+    let rows = rows(&[&["payload", "--payloads", "65536,8388608"][..], &only].concat());
+    for len_bytes in [65_536, 8_388_608] {
+        let rows = rows.iter().filter(|row| row["payload_bytes"] == len_bytes);
+        let rows: Vec<_> = rows.cloned().collect();
+        assert_eq!(find(&rows, "memcpy", "copy")["ratio_to_copy"], 1.0);
+        for case in ["hot", "echo"] {
+            assert_eq!(find(&rows, case, "unix-stream")["ratio_to_unix"], 1.0);
+            let row = find(&rows, case, "handfast-default");
+            has(row, &["p50_ns", "ratio_to_copy", "ratio_to_unix"]);
+        }
+        has(find(&rows, "sent", "handfast-default"), &["ratio_to_copy"]);
+    }
 }
 
 #[test]
@@ -269,8 +289,8 @@ fn payload_compares_loans_and_messages_at_lengths_that_go_through_no_lane() {
         row["payload_bytes"].as_u64().unwrap()
     });
     assert_eq!(lengths.collect::<Vec<_>>(), [4096, 262_144]);
-    // In place, a call, and one in pieces at both lengths, one copy at the shorter.
-    assert_eq!(rows.len(), 9);
+    // In place, a call, and one in pieces at both lengths, one copy at the shorter, echo and sent of both at the longer.
+    assert_eq!(rows.len(), 13);
     let long = handfast(&["rtt", "--payloads", "65537"]).unwrap();
     assert!(!long.status.success());
 }

@@ -1,9 +1,10 @@
 //! handfast through its public API, with one strategy on both sides: its default, the seven of paper 001, and the four of paper 000.
 
-use super::{Caller, Named, System, Waits};
+use super::{Caller, Named, System, Waits, fill_made};
 use crate::plan::Plan;
-use crate::systems::child::Seat;
-use handfast::{Options, ReceiveRight, SendRight, Strategy};
+use crate::shared::Piece;
+use crate::systems::child::{self, Seat};
+use handfast::{MESSAGE_BYTES_MAX, Options, ReceiveRight, SendRight, Strategy};
 use handfast_sys::cpu;
 use std::io;
 use std::time::Duration;
@@ -178,6 +179,24 @@ impl Caller for HandfastCaller {
     #[inline]
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
         call(&self.0, request, reply)
+    }
+
+    #[inline]
+    fn call_returned(
+        &mut self,
+        make: impl Fn(usize) -> Piece,
+        scratch: &mut [u8],
+        reply: &mut [u8],
+    ) -> io::Result<u64> {
+        if reply.len() <= MESSAGE_BYTES_MAX {
+            self.call_made(make, scratch, reply)?;
+            return Ok(child::checksum(reply));
+        }
+        fill_made(make, scratch);
+        // `call_into` would copy a long reply once more.
+        let answer = self.0.call(scratch).map_err(io::Error::other)?;
+        is_whole(answer.len(), reply)?;
+        Ok(child::checksum(&answer))
     }
 }
 

@@ -208,11 +208,7 @@ pub(crate) trait Caller {
         scratch: &mut [u8],
         reply: &mut [u8],
     ) -> io::Result<()> {
-        for (index, place) in scratch.chunks_exact_mut(size_of::<Piece>()).enumerate() {
-            for (word, bytes) in make(index).iter().zip(place.chunks_exact_mut(8)) {
-                bytes.copy_from_slice(&word.to_le_bytes());
-            }
-        }
+        fill_made(make, scratch);
         self.call(scratch, reply)
     }
 
@@ -226,6 +222,16 @@ pub(crate) trait Caller {
     ) -> io::Result<u64> {
         self.call_made(make, scratch, reply)?;
         Ok(child::checksum(reply))
+    }
+}
+
+/// Makes a payload, piece by piece.
+#[inline]
+fn fill_made(make: impl Fn(usize) -> Piece, payload: &mut [u8]) {
+    for (index, place) in payload.chunks_exact_mut(size_of::<Piece>()).enumerate() {
+        for (word, bytes) in make(index).iter().zip(place.chunks_exact_mut(8)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
     }
 }
 
