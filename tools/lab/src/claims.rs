@@ -4,12 +4,14 @@ use crate::result::Verdict;
 
 /// One part of a claim.
 pub(crate) struct Part {
-    /// `None` where it could not be measured.
+    /// `None` where it could not be measured, or what was measured makes no sense.
     pub(crate) holds: Option<bool>,
     /// The finding, with its numbers.
     pub(crate) found: String,
     /// In how many rounds, each by itself, it comes to the same, and how many there are in which it was measured.
     rounds: Option<(usize, usize)>,
+    /// What was measured cannot be: neither for the claim nor against it.
+    is_senseless: bool,
 }
 
 /// Readings of several rounds.
@@ -47,6 +49,7 @@ impl Part {
             holds: Some(holds),
             found,
             rounds: None,
+            is_senseless: false,
         }
     }
 
@@ -97,6 +100,7 @@ impl Part {
 
     fn of(what: &str, ratio: Option<f64>, test: impl Fn(f64) -> bool, claimed: &str) -> Self {
         match ratio {
+            Some(ratio) if !ratio.is_finite() => Self::senseless(what),
             Some(ratio) => Self::new(test(ratio), format!("{what} {} ({claimed})", short(ratio))),
             None => Self::missing(what),
         }
@@ -107,6 +111,16 @@ impl Part {
             holds: None,
             found: format!("{what}: not measured"),
             rounds: None,
+            is_senseless: false,
+        }
+    }
+
+    /// The readings that `what` is made of contradict each other.
+    pub(crate) fn senseless(what: &str) -> Self {
+        Self {
+            found: format!("{what}: what was measured makes no sense"),
+            is_senseless: true,
+            ..Self::missing(what)
         }
     }
 }
@@ -126,9 +140,10 @@ pub(crate) fn judge<R: Rounds>(found: &R, claims: impl Fn(&R) -> Vec<Part>) -> (
     let rounds = (0..found.count()).map(|round| claims(&found.only(round)));
     let rounds: Vec<_> = rounds.collect();
     for (place, part) in parts.iter_mut().enumerate() {
-        let alone = rounds.iter().filter_map(|parts| parts.get(place)?.holds);
-        let alone: Vec<_> = alone.collect();
-        let same = alone.iter().filter(|holds| Some(**holds) == part.holds);
+        let alone = rounds.iter().filter_map(|parts| parts.get(place));
+        let alone = alone.filter(|part| part.holds.is_some() || part.is_senseless);
+        let alone: Vec<_> = alone.map(|part| part.holds).collect();
+        let same = alone.iter().filter(|holds| **holds == part.holds);
         part.rounds = Some((same.count(), alone.len()));
     }
     weigh(&parts)
@@ -139,7 +154,8 @@ pub(crate) fn weigh(parts: &[Part]) -> (Verdict, String) {
     let is = |part: &Part, holds| part.holds == Some(holds) && part.is_decided();
     let held = parts.iter().filter(|part| is(part, true)).count();
     let failed = parts.iter().filter(|part| is(part, false)).count();
-    let missing = parts.iter().filter(|part| part.holds.is_none()).count();
+    let is_missing = |part: &&Part| part.holds.is_none() && !part.is_senseless;
+    let missing = parts.iter().filter(is_missing).count();
     let open = parts.len() - held - failed - missing;
     let verdict = match (held, failed, open) {
         (0, 0, 0) => Verdict::Absent,
@@ -153,8 +169,8 @@ pub(crate) fn weigh(parts: &[Part]) -> (Verdict, String) {
         let word = match part.holds {
             _ if is(part, true) => "as claimed: ",
             _ if is(part, false) => "not so: ",
-            Some(_) => "undecided: ",
-            None => "",
+            None if !part.is_senseless => "",
+            _ => "undecided: ",
         };
         let rounds = part.rounds.filter(|_| part.holds.is_some());
         let rounds = rounds.map_or_else(String::new, |(same, all)| {
@@ -178,6 +194,7 @@ mod tests {
             holds,
             found: "this".to_owned(),
             rounds,
+            is_senseless: false,
         }
     }
 
@@ -224,6 +241,29 @@ mod tests {
             reasons,
             "0 of 1 as claimed; undecided: this (so in 1 of 2 rounds)"
         );
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_undecided_and_agrees_with_no_round() {
+        let (verdict, reasons) = weigh(&[Part::senseless("x"), part(Some(true), None)]);
+        assert_eq!(verdict, Verdict::Undecided);
+        assert!(reasons.contains("undecided: x: what was measured makes no sense"));
+        assert_eq!(Part::at_most("x", Some(f64::NAN), 1.0).holds, None);
+        // One round of four, and two of five, have times that cannot be.
+        let over = |values: &[f64]| {
+            let mut series = Series::default();
+            for value in values {
+                series.add("x", 0.0, *value);
+            }
+            let claims = |series: &Series| match series.at("x", 0.0) {
+                Some(value) if value <= 0.0 => vec![Part::senseless("x")],
+                value => vec![Part::at_most("x", value, 5.0)],
+            };
+            judge(&series, claims).0
+        };
+        assert_eq!(over(&[1.0, 2.0, -1.0, 3.0]), Verdict::Holds);
+        assert_eq!(over(&[1.0, 2.0, -1.0, -1.0, 3.0]), Verdict::Undecided);
+        assert_eq!(over(&[-1.0; 5]), Verdict::Undecided);
     }
 
     #[test]
