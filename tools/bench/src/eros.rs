@@ -19,10 +19,12 @@ use crate::systems::{self, Runnable, Waits};
 use std::io;
 
 const MOVED: [u32; 8] = [0, 64, 256, 1024, 4096, 16_384, 32_768, 65_536];
-const CHAINED: [u32; 4] = [0, 64, 1024, 4096];
+const CHAINED: [u32; 7] = [0, 16, 64, 512, 1024, 2048, 4096];
 const PACKETS: [u32; 4] = [4096, 65_536, 1 << 20, 8 << 20];
 /// Payloads of its Table 1, in bytes.
-pub const TABLE1: [u32; 7] = [16, 64, 256, 1024, 4096, 8192, 32_768];
+pub const TABLE1: [u32; 12] = [
+    16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768,
+];
 
 /// Systems whose turns are compared with one another, by key.
 const ONE_WAY: [&str; 4] = ["limit", "copy", "handfast-spin", "handfast-default"];

@@ -68,7 +68,7 @@ pub struct Args {
     /// Only payload takes more than 65,536, for loans, messages and the kernel's streams. Without this option, packets of eros
     /// have up to 8,388,608.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=67_108_864))]
-    payloads: Vec<u32>,
+    pub payloads: Vec<u32>,
     /// scale, idle, percpu: numbers of client processes; ppc: of threads.
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1024))]
     clients: Vec<u32>,

@@ -7,20 +7,34 @@ use serde::Serialize;
 /// The results of one round for one row. Absent values stay absent in the output.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reading {
-    pub(crate) p50_ns: Option<f64>,
-    pub(crate) p99_ns: Option<f64>,
-    pub(crate) ops_per_s: Option<f64>,
-    pub(crate) cpu_ns_per_op: Option<f64>,
-    pub(crate) ratio_to_limit: Option<f64>,
-    pub(crate) ratio_to_copy: Option<f64>,
-    pub(crate) ratio_to_unix: Option<f64>,
-    pub(crate) ratio_to_one: Option<f64>,
-    pub(crate) pace_to_one: Option<f64>,
-    pub(crate) ns_per_right: Option<f64>,
-    pub(crate) jain: Option<f64>,
-    pub(crate) longest_wait_ns: Option<f64>,
-    pub(crate) switches: Option<f64>,
-    pub(crate) cpu_ns: Option<f64>,
+    /// Median time.
+    pub p50_ns: Option<f64>,
+    /// The time that one in a hundred exceeds.
+    pub p99_ns: Option<f64>,
+    /// Throughput.
+    pub ops_per_s: Option<f64>,
+    /// CPU time of all processes.
+    pub cpu_ns_per_op: Option<f64>,
+    /// To the limit of the benchmark.
+    pub ratio_to_limit: Option<f64>,
+    /// Median time, to one of a plain copy.
+    pub ratio_to_copy: Option<f64>,
+    /// Median time, to one of a unix stream socket.
+    pub ratio_to_unix: Option<f64>,
+    /// Throughput, to that of one.
+    pub ratio_to_one: Option<f64>,
+    /// The same at the pace of median calls.
+    pub pace_to_one: Option<f64>,
+    /// Time of each right in a call.
+    pub ns_per_right: Option<f64>,
+    /// Fairness, from 0 to 1.
+    pub jain: Option<f64>,
+    /// The longest wait.
+    pub longest_wait_ns: Option<f64>,
+    /// Context switches.
+    pub switches: Option<f64>,
+    /// CPU time in all.
+    pub cpu_ns: Option<f64>,
 }
 
 impl Reading {
