@@ -16,6 +16,9 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
 }
 
 #[cfg(test)]
+mod coverage;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
