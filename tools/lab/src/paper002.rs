@@ -4,7 +4,7 @@ use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind};
 use crate::rows;
-use handfast_bench::report::Row;
+use handfast_bench::report::{Board, Row};
 use handfast_bench::run::Run;
 use handfast_bench::{Bench, ppc};
 use std::io;
@@ -78,8 +78,6 @@ impl Experiment for Figure2 {
         let cases = [(ppc::Case::Null, 1), (ppc::Case::Cold, 1)];
         let board = ppc::measure_parts(run, &systems, &cases)?;
         let (verdict, reasons) = judge(&board, |board| claims(&p50_of(&board.rows())));
-        let found = board.rows();
-        let p50_ns = p50_of(&found);
         Ok(Findings {
             measured: "Hand-written calls piece by piece, then handfast's calls into a domain of the same process, caches warm and \
                        cold, stack held and not."
@@ -91,7 +89,7 @@ impl Experiment for Figure2 {
                 kind: Kind::Stacked,
                 x: Axis::linear("call", ""),
                 y: Axis::linear("time", "ns"),
-                curves: stacked(&p50_ns),
+                curves: rows::ranged(&board, |board| stacked(&p50_of(&board.rows()))),
             }],
             tables: Vec::new(),
             notes: vec![
@@ -225,10 +223,10 @@ impl Experiment for Scaling {
         let cases = ppc::null_cases(run);
         let board = ppc::measure_parts(run, &SCALED, &cases)?;
         let (verdict, reasons) = judge(&board, |board| {
-            let curves = by_threads(&board.rows());
+            let curves = by_threads(board);
             vec![scales(&curves, DOMAIN), scales(&curves, HELD)]
         });
-        let mut curves = by_threads(&board.rows());
+        let mut curves = by_threads(&board);
         if let Some(ideal) = ideal(&curves) {
             curves.push(ideal);
         }
@@ -251,9 +249,9 @@ impl Experiment for Scaling {
     }
 }
 
-fn by_threads(found: &[Row]) -> Vec<Curve> {
+fn by_threads(board: &Board) -> Vec<Curve> {
     let threads = |row: &Row| row.clients.map(|count| count as f64);
-    rows::by_system(found, "null", threads, |row| row.ops_per_s)
+    rows::by_system(board, "null", threads, |row| row.ops_per_s)
 }
 
 /// Whether a system does as many times as much on all CPUs as there are CPUs.

@@ -58,9 +58,9 @@ const ROUNDS: u32 = 9;
 const FEW: [u32; 3] = [16, 4096, 32_768];
 
 /// A figure of each place.
-fn figures(boards: &[(&'static str, Board)], figure: impl Fn(&[Row]) -> Figure) -> Vec<Figure> {
+fn figures(boards: &[(&'static str, Board)], figure: impl Fn(&Board) -> Figure) -> Vec<Figure> {
     let figure = |(place, board): &(&str, Board)| {
-        let figure = figure(&board.rows());
+        let figure = figure(board);
         Figure {
             title: format!("{}, {place}", figure.title),
             ..figure
@@ -136,7 +136,7 @@ impl Experiment for Table1 {
         shorten(run, &FEW);
         let boards = measure(run, &[eros::Part::Throughput, eros::Part::Table1])?;
         let figure = |case: &'static str, title: &'static str| {
-            move |found: &[Row]| Figure {
+            move |found: &Board| Figure {
                 title: title.to_owned(),
                 kind: Kind::Lines,
                 x: Axis::log("message", "bytes"),

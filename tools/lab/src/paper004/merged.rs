@@ -4,6 +4,7 @@ use super::about;
 use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind};
+use crate::rows;
 use handfast_bench::report::Row;
 use handfast_bench::run::Run;
 use handfast_bench::{Bench, rights};
@@ -44,14 +45,6 @@ impl Experiment for Merged {
         run.args.only = vec![SYSTEM.to_owned()];
         let board = rights::measure_all(run)?;
         let (verdict, reasons) = judge(&board, |board| claims(&board.rows()));
-        let found = board.rows();
-        let mut times = Curve::new("one right", []);
-        for (index, (case, label)) in CASES.iter().enumerate() {
-            for mut point in Curve::new("", of(&found, case).map(|ns| (index as f64, ns))).points {
-                point.label = Some((*label).to_owned());
-                times.points.push(point);
-            }
-        }
         Ok(Findings {
             measured: "handfast with its default strategy: rights to ports of the client's, of the server's, and of a third process's."
                 .to_owned(),
@@ -62,12 +55,25 @@ impl Experiment for Merged {
                 kind: Kind::Bars,
                 x: Axis::linear("right", ""),
                 y: Axis::linear("time", "ns"),
-                curves: vec![times],
+                curves: rows::ranged(&board, |board| vec![times(&board.rows())]),
             }],
             tables: Vec::new(),
             notes: Vec::new(),
         })
     }
+}
+
+/// The time of a right in each case.
+fn times(found: &[Row]) -> Curve {
+    let mut times = Curve::new("one right", []);
+    for (index, (case, label)) in CASES.iter().enumerate() {
+        let point = of(found, case).map(|ns| (index as f64, ns));
+        for mut point in Curve::new("", point).points {
+            point.label = Some((*label).to_owned());
+            times.points.push(point);
+        }
+    }
+    times
 }
 
 /// The time of a right in a case.
@@ -82,4 +88,37 @@ fn claims(found: &[Row]) -> Vec<Part> {
     let ratio = of(found, KNOWN).zip(of(found, NEW));
     let ratio = ratio.map(|(known, new)| known / new);
     vec![Part::at_most("a merged right / a new one", ratio, 0.67)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::claims::weigh;
+    use crate::result::Verdict;
+    use handfast_bench::report::{Board, Key, Reading};
+
+    #[test]
+    fn a_merged_right_is_to_cost_two_thirds_of_a_new_one() {
+        let verdict = |known_ns: f64, new_ns: f64| {
+            let mut board = Board::default();
+            for (case, ns) in [(KNOWN, known_ns), (NEW, new_ns)] {
+                let key = Key {
+                    case: case.to_owned(),
+                    system: SYSTEM,
+                    payload_bytes: None,
+                    clients: None,
+                };
+                let reading = Reading {
+                    ns_per_right: Some(ns),
+                    ..Reading::default()
+                };
+                board.add(key, reading);
+            }
+            weigh(&claims(&board.rows())).0
+        };
+        assert_eq!(verdict(130.0, 400.0), Verdict::Holds);
+        assert_eq!(verdict(390.0, 400.0), Verdict::Fails);
+        // Less than a call without a right.
+        assert_eq!(verdict(-50.0, 400.0), Verdict::Absent);
+    }
 }

@@ -4,8 +4,10 @@ use super::about;
 use super::adapters::{Candidate, Candidates, is_own};
 use super::leftovers::Left;
 use super::rounds::{absent, labelled, without};
+use crate::claims::{Part, Rounds, judge};
 use crate::experiment::{Experiment, Findings};
-use crate::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
+use crate::result::{About, Axis, Curve, Figure, Kind, Table};
+use crate::rows::ranged;
 use handfast_bench::Bench;
 use handfast_bench::plan::{Plan, Timing};
 use handfast_bench::report::time;
@@ -36,7 +38,8 @@ struct Noticed {
     times_ns: [Vec<f64>; 2],
     /// Sides that let the limit pass once; they are not asked again.
     never: [bool; 2],
-    left: Option<Left>,
+    /// Of each round.
+    left: Vec<Left>,
 }
 
 impl Noticed {
@@ -48,12 +51,50 @@ impl Noticed {
         median(&self.times_ns[side])
     }
 
+    /// The leftovers of the round that left most.
+    fn most_left(&self) -> Option<Left> {
+        let all = self.left.iter().copied();
+        all.max_by_key(|left| (left.memory_files + left.objects, left.files))
+    }
+
     fn said(&self, side: usize) -> String {
         match self.median_ns(side) {
             Some(ns) => time(ns),
             None if self.never[side] => "never".to_owned(),
             None => "absent".to_owned(),
         }
+    }
+}
+
+/// By system.
+type Found = HashMap<&'static str, Noticed>;
+
+impl Rounds for Noticed {
+    fn count(&self) -> usize {
+        let [one, two] = self.times_ns.each_ref().map(Vec::len);
+        one.max(two).max(self.left.len())
+    }
+
+    fn only(&self, round: usize) -> Self {
+        let only = |times: &Vec<f64>| times.get(round).copied().into_iter().collect();
+        Self {
+            times_ns: self.times_ns.each_ref().map(only),
+            never: self.never,
+            left: self.left.get(round).copied().into_iter().collect(),
+        }
+    }
+}
+
+impl Rounds for Found {
+    fn count(&self) -> usize {
+        self.values().map(Rounds::count).max().unwrap_or_default()
+    }
+
+    fn only(&self, round: usize) -> Self {
+        let noticed = self.iter();
+        noticed
+            .map(|(name, noticed)| (*name, noticed.only(round)))
+            .collect()
     }
 }
 
@@ -82,32 +123,27 @@ impl Experiment for Death {
         let rounds = run.rounds.min(if run.args.quick { 1 } else { ROUNDS });
         let candidates = Candidates::echoing();
         run.expect(candidates.all.len() * rounds as usize);
-        let mut found: HashMap<&str, Noticed> = HashMap::new();
-        for round in 0..rounds {
+        let mut found = Found::new();
+        for _ in 0..rounds {
             for one in &candidates.all {
                 let noticed = found.entry(one.name).or_default();
                 ask(run, one, timing, noticed);
-                if round == 0 {
-                    noticed.left = left(run, one, timing);
-                }
+                noticed.left.extend(left(run, one, timing));
             }
         }
         found.retain(|_, noticed| {
-            noticed.left.is_some() || noticed.times_ns.iter().any(|times| !times.is_empty())
+            !noticed.left.is_empty() || noticed.times_ns.iter().any(|times| !times.is_empty())
         });
         let absent = absent(run, &candidates.all, |name| found.contains_key(name));
         let names: Vec<&str> = candidates.all.iter().map(|one| one.name).collect();
-        let curve = |(side, title): (usize, &str)| {
+        let curve = |found: &Found, side: usize| {
             let points = names.iter().enumerate().filter_map(|(x, name)| {
-                Some(labelled(
-                    x as f64,
-                    found.get(name)?.median_ns(side)? / 1e6,
-                    name,
-                ))
+                let ns = found.get(name)?.median_ns(side)?;
+                Some(labelled(x as f64, ns / 1e6, name))
             });
             Curve {
                 points: points.collect(),
-                ..Curve::new(title, [])
+                ..Curve::new(SIDES[side], [])
             }
         };
         let figure = Figure {
@@ -115,16 +151,14 @@ impl Experiment for Death {
             kind: Kind::Bars,
             x: Axis::linear("system", ""),
             y: Axis::log("time", "ms"),
-            curves: SIDES
+            curves: ranged(&found, |found| vec![curve(found, 0), curve(found, 1)])
                 .into_iter()
-                .enumerate()
-                .map(curve)
                 .chain(without(&absent))
                 .collect(),
         };
-        let (verdict, reasons) = judge(&found);
+        let (verdict, reasons) = judge(&found, claims);
         Ok(Findings {
-            measured: format!("Times to notice, of {rounds} rounds; what is left, of one; {}.", candidates.versions),
+            measured: format!("Times to notice, and what is left, of {rounds} rounds; {}.", candidates.versions),
             verdict,
             reasons,
             figures: vec![figure],
@@ -174,48 +208,49 @@ fn left(run: &mut Run, one: &Candidate, timing: Timing) -> Option<Left> {
     Some(left.since(before))
 }
 
-fn judge(found: &HashMap<&str, Noticed>) -> (Verdict, String) {
-    let Some(own) = found.get("handfast-default") else {
-        return (Verdict::Absent, "handfast was not measured".to_owned());
-    };
-    let best = |side: usize| {
+fn claims(found: &Found) -> Vec<Part> {
+    let own = found.get(OWN);
+    let mut parts = Vec::new();
+    for (side, title) in SIDES.into_iter().enumerate() {
         let peers = found.iter().filter(|(name, _)| !is_own(name));
         let times = peers.filter_map(|(name, noticed)| Some((*name, noticed.median_ns(side)?)));
-        times.min_by(|a, b| a.1.total_cmp(&b.1))
-    };
-    let mut is_quick = true;
-    let mut said = Vec::new();
-    for (side, title) in SIDES.into_iter().enumerate() {
-        let ns = own.median_ns(side);
-        is_quick &= ns.is_some_and(|ns| ns < QUICK_NS);
-        let best = best(side);
+        let best = times.min_by(|a, b| a.1.total_cmp(&b.1));
         let best = best.map_or_else(
             || "no peer".to_owned(),
             |(name, ns)| format!("{} by {name}", time(ns)),
         );
-        said.push(format!(
-            "{title}: {}, best of the peers {best}",
-            own.said(side)
-        ));
+        let part = own.and_then(|own| {
+            let ns = own.median_ns(side);
+            let is_measured = ns.is_some() || own.never[side];
+            let (said, limit) = (own.said(side), time(QUICK_NS));
+            is_measured.then(|| {
+                Part::new(
+                    ns.is_some_and(|ns| ns < QUICK_NS),
+                    format!("{title}: {said} (to hold: under {limit}), best of the peers {best}"),
+                )
+            })
+        });
+        parts.push(part.unwrap_or_else(|| Part::missing(title)));
     }
-    let left = own.left.unwrap_or_default();
-    let is_clean = left.memory_files == 0 && left.objects == 0;
-    said.push(format!(
-        "left: {} memory files, {} other files, {} objects",
-        left.memory_files, left.files, left.objects
-    ));
-    let verdict = match (is_quick, is_clean) {
-        (true, true) => Verdict::Holds,
-        (false, false) => Verdict::Fails,
-        _ => Verdict::Partly,
-    };
-    (verdict, said.join("; "))
+    let left = own.and_then(Noticed::most_left).map(|left| {
+        Part::new(
+            left.memory_files == 0 && left.objects == 0,
+            format!(
+                "left in the worst round: {} memory files, {} other files, {} objects (to hold: no memory files and no objects)",
+                left.memory_files, left.files, left.objects
+            ),
+        )
+    });
+    parts.push(left.unwrap_or_else(|| Part::missing("what is left")));
+    parts
 }
+
+const OWN: &str = "handfast-default";
 
 /// The claimed limit.
 const QUICK_NS: f64 = 10e6;
 
-fn table(names: &[&str], found: &HashMap<&str, Noticed>) -> Table {
+fn table(names: &[&str], found: &Found) -> Table {
     let columns = [
         "system",
         SIDES[0],
@@ -230,7 +265,7 @@ fn table(names: &[&str], found: &HashMap<&str, Noticed>) -> Table {
             None => cells.extend(["absent"; 5].map(str::to_owned)),
             Some(noticed) => {
                 cells.extend([noticed.said(0), noticed.said(1)]);
-                let left = noticed.left.unwrap_or_default();
+                let left = noticed.most_left().unwrap_or_default();
                 cells.push(match left.memory_files {
                     0 => "nothing".to_owned(),
                     files => format!("{files} files, {} KiB", left.memory_bytes / 1024),
@@ -244,5 +279,46 @@ fn table(names: &[&str], found: &HashMap<&str, Noticed>) -> Table {
         title: "Noticed after, and left behind".to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         rows: names.iter().map(row).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Verdict;
+
+    fn verdict(times_ns: [[f64; 4]; 2], never: [bool; 2], memory_files: [usize; 4]) -> Verdict {
+        let left = memory_files.map(|memory_files| Left {
+            memory_files,
+            ..Left::default()
+        });
+        let own = Noticed {
+            times_ns: times_ns.map(Vec::from),
+            never,
+            left: left.into(),
+        };
+        judge(&Found::from([(OWN, own)]), claims).0
+    }
+
+    #[test]
+    fn deaths_are_to_be_noticed_soon_and_leave_nothing_in_most_rounds() {
+        let soon = [1e6, 2e6, 3e6, 2e6];
+        let late = [50e6, 60e6, 20e6, 30e6];
+        let both = [1e6, 2e6, 30e6, 20e6];
+        let nobody = [false; 2];
+        assert_eq!(verdict([soon, soon], nobody, [0; 4]), Verdict::Holds);
+        assert_eq!(verdict([soon, late], nobody, [0; 4]), Verdict::Partly);
+        assert_eq!(verdict([soon, both], nobody, [0; 4]), Verdict::Undecided);
+        assert_eq!(
+            verdict([soon, soon], [true, false], [0; 4]),
+            Verdict::Partly
+        );
+        assert_eq!(verdict([soon, soon], nobody, [1; 4]), Verdict::Partly);
+        assert_eq!(
+            verdict([soon, soon], nobody, [0, 0, 1, 0]),
+            Verdict::Undecided
+        );
+        assert_eq!(verdict([late, late], nobody, [1; 4]), Verdict::Fails);
+        assert_eq!(judge(&Found::new(), claims).0, Verdict::Absent);
     }
 }

@@ -1,15 +1,17 @@
 //! Clients that are connected and ask nothing.
 
 use super::about;
-use super::adapters::{Candidates, is_own};
+use super::adapters::{Candidates, Mode};
 use super::rounds::{absent, labelled, without};
+use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
-use crate::result::{About, Axis, Curve, Figure, Kind, Table, Verdict};
+use crate::result::{About, Axis, Curve, Figure, Kind, Table};
+use crate::rows::ranged;
+use crate::series::Series;
 use handfast_bench::Bench;
 use handfast_bench::plan::{Plan, Timing};
 use handfast_bench::run::Run;
-use handfast_bench::stats::median;
-use std::collections::HashMap;
+use handfast_bench::session::Rest;
 use std::io;
 
 pub(super) struct Idle;
@@ -17,31 +19,23 @@ pub(super) struct Idle;
 const CLIENTS: usize = 16;
 const ROUNDS: u32 = 3;
 
-/// The usage of one system in a second.
-#[derive(Clone, Copy, Default)]
-struct Used {
-    server_ms: f64,
-    server_switches: f64,
-    clients_ms: f64,
-    clients_switches: f64,
-}
-
-/// Title, value.
-type Field = (&'static str, fn(&Used) -> f64);
-
-const FIELDS: [Field; 4] = [
-    ("server's CPU, ms/s", |used| used.server_ms),
-    ("server's switches/s", |used| used.server_switches),
-    ("clients' CPU, ms/s", |used| used.clients_ms),
-    ("clients' switches/s", |used| used.clients_switches),
+/// What is counted in each second, in its order in the series.
+const FIELDS: [&str; 4] = [
+    "server's CPU, ms/s",
+    "server's switches/s",
+    "clients' CPU, ms/s",
+    "clients' switches/s",
 ];
+/// The server's CPU time.
+const SERVER: usize = 0;
 
 impl Experiment for Idle {
     fn about(&self) -> About {
         about(
             "idle",
             "What being connected costs, against the peers",
-            "A server of handfast's default with silent clients uses no CPU and is never woken, where peers as fast burn a core.",
+            "A server of handfast's default, or one that blocks, with silent clients uses no CPU and is never woken, nor are its clients, where \
+             peers that poll burn a core.",
             "16 clients have called for a moment and are connected; for two seconds nobody asks anything. CPU time and context switches of all \
              threads, per second.",
         )
@@ -62,97 +56,42 @@ impl Experiment for Idle {
             clients: CLIENTS,
             ..Plan::echo()
         };
-        let mut readings: HashMap<&str, Vec<Used>> = HashMap::new();
+        // By system, then field.
+        let mut readings = Series::default();
         for _ in 0..rounds {
             for system in &there {
                 let rest = run.attempt(*system, &plan, |session| session.rest(timing));
-                let Some(rest) = rest else { continue };
+                let Some(Rest { server, clients }) = rest else {
+                    continue;
+                };
                 let per_s = |amount: u64| amount as f64 / seconds;
-                readings
-                    .entry(system.named().name())
-                    .or_default()
-                    .push(Used {
-                        server_ms: per_s(rest.server.cpu_ns) / 1e6,
-                        server_switches: per_s(rest.server.switches),
-                        clients_ms: per_s(rest.clients.cpu_ns) / 1e6,
-                        clients_switches: per_s(rest.clients.switches),
-                    });
+                let used = [server, clients].map(|used| (used.cpu_ns, used.switches));
+                let used = used.map(|(cpu_ns, switches)| [per_s(cpu_ns) / 1e6, per_s(switches)]);
+                for (field, value) in used.into_iter().flatten().enumerate() {
+                    readings.add(system.named().name(), field as f64, value);
+                }
             }
         }
-        let used = |name: &str| {
-            let all = readings.get(name)?;
-            let middle =
-                |field: fn(&Used) -> f64| median(&all.iter().map(field).collect::<Vec<_>>());
-            Some(FIELDS.map(|(_, field)| middle(field).unwrap_or(0.0)))
-        };
         let names: Vec<&str> = candidates.all.iter().map(|one| one.name).collect();
-        let absent = absent(run, &candidates.all, |name| readings.contains_key(name));
+        let absent = absent(run, &candidates.all, |name| {
+            readings.at(name, SERVER as f64).is_some()
+        });
         let figure = |title: &str, y: Axis, fields: [usize; 2]| Figure {
             title: title.to_owned(),
             kind: Kind::Bars,
             x: Axis::linear("system", ""),
             y,
-            curves: ["server", "clients"]
+            curves: ranged(&readings, |readings| bars(readings, &names, fields))
                 .into_iter()
-                .zip(fields)
-                .map(|(side, field)| {
-                    let points = names
-                        .iter()
-                        .enumerate()
-                        .filter_map(|(x, name)| Some(labelled(x as f64, used(name)?[field], name)));
-                    Curve {
-                        points: points.collect(),
-                        ..Curve::new(side, [])
-                    }
-                })
                 .chain(without(&absent))
                 .collect(),
         };
-        let cells = |name: &&str| {
-            let values = used(name).map_or_else(
-                || FIELDS.map(|_| "absent".to_owned()),
-                |values| values.map(|value| format!("{value:.2}")),
-            );
-            std::iter::once((*name).to_owned()).chain(values).collect()
-        };
-        let table = Table {
-            title: format!("{CLIENTS} silent clients, each second"),
-            columns: std::iter::once("system")
-                .chain(FIELDS.map(|(title, _)| title))
-                .map(str::to_owned)
-                .collect(),
-            rows: names.iter().map(cells).collect(),
-        };
-        let burns = names
-            .iter()
-            .filter(|name| !is_own(name))
-            .filter_map(|name| {
-                let server_ms = used(name)?[0];
-                (server_ms > 100.0).then(|| format!("{name} {server_ms:.0} ms"))
-            });
-        let burns: Vec<String> = burns.collect();
-        let own =
-            ["handfast-default", "handfast-block"].map(|name| used(name).unwrap_or([f64::NAN; 4]));
-        let is_zero = own.iter().flatten().all(|value| *value == 0.0);
-        let is_nearly = own.iter().flatten().all(|value| *value < 1.0);
-        let verdict = match (is_zero, is_nearly) {
-            (true, _) => Verdict::Holds,
-            (_, true) => Verdict::Partly,
-            _ => Verdict::Fails,
-        };
-        let [server_ms, server_switches, clients_ms, clients_switches] = own[0];
+        let busy: Vec<&str> = candidates.peers(Some(Mode::Busy)).collect();
+        let (verdict, reasons) = judge(&readings, |readings| claims(readings, &busy));
         Ok(Findings {
             measured: format!("CPU time and switches at rest; {}.", candidates.versions),
             verdict,
-            reasons: format!(
-                "handfast-default: server {server_ms:.2} ms and {server_switches:.1} switches a second, all clients {clients_ms:.2} ms and \
-                 {clients_switches:.1}; peers' servers that poll, each second: {}",
-                if burns.is_empty() {
-                    "none measured".to_owned()
-                } else {
-                    burns.join(", ")
-                }
-            ),
+            reasons,
             figures: vec![
                 figure("CPU time at rest", Axis::linear("CPU", "ms/s"), [0, 2]),
                 figure(
@@ -161,8 +100,104 @@ impl Experiment for Idle {
                     [1, 3],
                 ),
             ],
-            tables: vec![table],
+            tables: vec![table(&readings, &names)],
             notes: Vec::new(),
         })
+    }
+}
+
+/// A field of the servers, and one of the clients.
+fn bars(readings: &Series, names: &[&str], fields: [usize; 2]) -> Vec<Curve> {
+    let curve = |(side, field): (&str, usize)| {
+        let points = names.iter().enumerate().filter_map(|(x, name)| {
+            let value = readings.at(name, field as f64)?;
+            Some(labelled(x as f64, value, name))
+        });
+        Curve {
+            points: points.collect(),
+            ..Curve::new(side, [])
+        }
+    };
+    let sides = ["server", "clients"].into_iter().zip(fields);
+    sides.map(curve).collect()
+}
+
+fn table(readings: &Series, names: &[&str]) -> Table {
+    let cells = |name: &&str| {
+        let show = |value: f64| format!("{value:.2}");
+        let cell = |field| {
+            let value = readings.at(name, field as f64);
+            value.map_or_else(|| "absent".to_owned(), show)
+        };
+        let cells = (0..FIELDS.len()).map(cell);
+        std::iter::once((*name).to_owned()).chain(cells).collect()
+    };
+    let columns = std::iter::once("system").chain(FIELDS);
+    Table {
+        title: format!("{CLIENTS} silent clients, each second"),
+        columns: columns.map(str::to_owned).collect(),
+        rows: names.iter().map(cells).collect(),
+    }
+}
+
+/// Of a thousand: a core is burnt by a server that has most of one.
+const CORE_MS: f64 = 500.0;
+
+fn claims(readings: &Series, busy: &[&str]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    for name in ["handfast-default", "handfast-block"] {
+        for (field, title) in FIELDS.into_iter().enumerate() {
+            let what = format!("{name}, {title}");
+            parts.push(Part::at_most(&what, readings.at(name, field as f64), 0.0));
+        }
+    }
+    let burnt = busy.iter().filter_map(|name| {
+        let ms = readings.at(name, SERVER as f64)?;
+        Some((*name, ms))
+    });
+    let least = burnt.min_by(|one, two| one.1.total_cmp(&two.1));
+    let what = match least {
+        Some((name, _)) => {
+            format!("CPU of the peer's server that polls and has least of it ({name}), ms/s")
+        }
+        None => "CPU of peers' servers that poll".to_owned(),
+    };
+    parts.push(Part::at_least(&what, least.map(|(_, ms)| ms), CORE_MS));
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Verdict;
+
+    /// Three rounds of handfast's and of a peer that polls.
+    fn verdict(own_ms: [f64; 3], peer_ms: f64) -> Verdict {
+        let mut readings = Series::default();
+        for ms in own_ms {
+            for field in 0..FIELDS.len() {
+                readings.add("handfast-default", field as f64, 0.0);
+                readings.add(
+                    "handfast-block",
+                    field as f64,
+                    if field == SERVER { ms } else { 0.0 },
+                );
+            }
+            readings.add("iceoryx2-busy", SERVER as f64, peer_ms);
+        }
+        judge(&readings, |readings| {
+            claims(readings, &["iceoryx2-busy", "absent"])
+        })
+        .0
+    }
+
+    #[test]
+    fn silent_clients_are_to_cost_nothing_in_every_round() {
+        assert_eq!(verdict([0.0; 3], 990.0), Verdict::Holds);
+        assert_eq!(verdict([0.2; 3], 990.0), Verdict::Partly);
+        assert_eq!(verdict([0.0, 0.2, 0.0], 990.0), Verdict::Undecided);
+        assert_eq!(verdict([0.0; 3], 1.0), Verdict::Partly);
+        let nothing = Series::default();
+        assert_eq!(judge(&nothing, |none| claims(none, &[])).0, Verdict::Absent);
     }
 }

@@ -2,14 +2,15 @@
 
 use super::about;
 use super::adapters::{Candidate, Candidates, Mode};
-use super::rounds::{self, Measured};
+use super::rounds;
 use super::rows::{self, Line};
+use crate::claims::judge;
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Figure, Kind, Table};
 use crate::rows::by_system;
 use handfast_bench::Bench;
 use handfast_bench::plan::{Placement, Plan, Task, Timing};
-use handfast_bench::report::{Row, time};
+use handfast_bench::report::{Board, Row, time};
 use handfast_bench::run::Run;
 use std::io;
 
@@ -113,17 +114,20 @@ impl Experiment for Latency {
             kind: Kind::Lines,
             x: Axis::log("payload", "bytes"),
             y: Axis::log("round trip", "us"),
-            curves: by_system(&measured.rows, place, size, |row| {
+            curves: by_system(&measured.board, place, size, |row| {
                 row.p50_ns.map(|ns| ns / 1e3)
             })
             .into_iter()
             .chain(rounds::without(&measured.absent))
             .collect(),
         };
-        let lines = self.lines(&measured);
-        let (verdict, reasons) = rows::verdict(&lines);
-        let mut tables = vec![rows::table(&lines, time)];
-        tables.extend(self.places.iter().map(|place| self.all(&measured, place)));
+        let candidates = &measured.candidates;
+        let lines = |board: &Board| self.lines(&board.rows(), candidates);
+        let (verdict, reasons) = judge(&measured.board, |board| rows::parts(&lines(board)));
+        let mut tables = vec![rows::table(&lines(&measured.board), time)];
+        let found = measured.board.rows();
+        let all = |place| self.all(&found, candidates, place);
+        tables.extend(self.places.iter().map(all));
         Ok(Findings {
             measured: format!(
                 "p50 and p99 of calls back to back; {}.",
@@ -133,20 +137,20 @@ impl Experiment for Latency {
             reasons,
             figures: self.places.iter().map(figure).collect(),
             tables,
-            notes: vec![self.note.to_owned()],
+            notes: vec![self.note.to_owned(), rows::TRIED.to_owned()],
         })
     }
 }
 
 impl Latency {
     /// Each place, size and way of waiting.
-    fn lines(&self, measured: &Measured) -> Vec<Line> {
+    fn lines(&self, found: &[Row], candidates: &Candidates) -> Vec<Line> {
         let mut lines = Vec::new();
         for (place, _) in self.places {
             for len in self.payloads {
-                let p50 = |name| Some((name, row(measured, place, name, *len)?.p50_ns?));
-                lines.extend(self.rows.iter().filter_map(|(what, own, mode)| {
-                    let peers = measured.candidates.peers(*mode).filter_map(p50);
+                let p50 = |name| Some((name, row(found, place, name, *len)?.p50_ns?));
+                lines.extend(self.rows.iter().map(|(what, own, mode)| {
+                    let peers = candidates.peers(*mode).filter_map(p50);
                     Line::of_times(format!("{len} B, {place}, {what}"), p50(own), peers)
                 }));
             }
@@ -155,7 +159,7 @@ impl Latency {
     }
 
     /// Everybody's figures at one place.
-    fn all(&self, measured: &Measured, (place, said): &Place) -> Table {
+    fn all(&self, found: &[Row], candidates: &Candidates, (place, said): &Place) -> Table {
         let mut columns = vec!["system".to_owned(), "waits".to_owned()];
         for len in self.payloads {
             columns.extend([format!("{len} B p50"), "p99".to_owned()]);
@@ -163,7 +167,7 @@ impl Latency {
         let cells = |one: &Candidate| {
             let mut cells = vec![one.name.to_owned(), one.mode.name().to_owned()];
             for len in self.payloads {
-                let row = row(measured, place, one.name, *len);
+                let row = row(found, place, one.name, *len);
                 let show = |value: Option<f64>| value.map_or_else(|| "absent".to_owned(), time);
                 cells.push(show(row.and_then(|row| row.p50_ns)));
                 cells.push(show(row.and_then(|row| row.p99_ns)));
@@ -173,13 +177,13 @@ impl Latency {
         Table {
             title: format!("Round trips, {said}"),
             columns,
-            rows: measured.candidates.all.iter().map(cells).collect(),
+            rows: candidates.all.iter().map(cells).collect(),
         }
     }
 }
 
-fn row<'a>(measured: &'a Measured, place: &str, name: &str, len: usize) -> Option<&'a Row> {
+fn row<'a>(found: &'a [Row], place: &str, name: &str, len: usize) -> Option<&'a Row> {
     let wanted = (place, name, Some(len));
-    let mut rows = measured.rows.iter();
+    let mut rows = found.iter();
     rows.find(|row| (row.case.as_str(), row.system, row.payload_bytes) == wanted)
 }

@@ -3,13 +3,13 @@
 use super::adapters::{Candidate, Candidates};
 use crate::result::{Curve, Point};
 use handfast_bench::plan::{Plan, Timing};
-use handfast_bench::report::{Board, Key, Reading, Row};
+use handfast_bench::report::{Board, Key, Reading};
 use handfast_bench::run::Run;
 
 /// The measurements and their candidates.
 pub(super) struct Measured {
     pub(super) candidates: Candidates,
-    pub(super) rows: Vec<Row>,
+    pub(super) board: Board,
     /// Systems that are missing, with the reason.
     pub(super) absent: Vec<(&'static str, String)>,
 }
@@ -45,7 +45,7 @@ pub(super) fn measure(
     let absent = absent(run, &candidates.all, has_rows);
     Measured {
         candidates,
-        rows,
+        board,
         absent,
     }
 }

@@ -2,13 +2,15 @@
 
 use super::about;
 use super::adapters::{Candidate, Candidates};
-use super::rounds::{self, Measured, labelled};
+use super::rounds::{self, labelled};
 use super::rows::{self, Line};
+use crate::claims::judge;
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind, Table};
+use crate::rows::ranged;
 use handfast_bench::Bench;
 use handfast_bench::plan::{Plan, Timing};
-use handfast_bench::report::{Row, time};
+use handfast_bench::report::{Board, Row, time};
 use handfast_bench::run::Run;
 use std::io;
 
@@ -60,33 +62,25 @@ impl Experiment for Summary {
             kind: Kind::Scatter,
             x: Axis::log("round trip (p50)", "us"),
             y: Axis::log("CPU for a call, all processes", "us"),
-            curves: measured
-                .rows
-                .iter()
-                .filter(|row| row.case == load)
-                .filter_map(|row| {
-                    let (p50, cpu) = both(row)?;
-                    let point = labelled(p50 / 1e3, cpu / 1e3, row.system);
-                    Some(Curve {
-                        points: vec![point],
-                        ..Curve::new(row.system, [])
-                    })
-                })
+            curves: ranged(&measured.board, |board| points(&board.rows(), load))
+                .into_iter()
                 .chain(rounds::without(&measured.absent))
                 .collect(),
         });
-        let lines = lines(&measured);
-        let (verdict, reasons) = rows::verdict(&lines);
+        let candidates = &measured.candidates;
+        let parts = |board: &Board| rows::parts(&lines(&board.rows(), candidates));
+        let (verdict, reasons) = judge(&measured.board, parts);
         Ok(Findings {
             measured: format!("p50 of the round trip and CPU time for a call; {}.", measured.candidates.versions),
             verdict,
-            reasons: format!("by the product of both, handfast-default is {reasons}"),
+            reasons: format!("by the product of both: {reasons}"),
             figures: figures.to_vec(),
-            tables: vec![all(&measured)],
+            tables: vec![all(&measured.board.rows(), candidates)],
             notes: vec![
                 "Rows of the verdict: round trip times CPU time for a call; who has less of the product is nearer to the corner where calls are \
                  both quick and cheap. A client that pauses sleeps by the clock, so all pay for that alike."
                     .to_owned(),
+                rows::TRIED.to_owned(),
             ],
         })
     }
@@ -97,26 +91,40 @@ fn both(row: &Row) -> Option<(f64, f64)> {
     Some((row.p50_ns?, row.cpu_ns_per_op?))
 }
 
-fn found(measured: &Measured, load: &str, name: &str) -> Option<(f64, f64)> {
-    let is_it = |row: &&Row| (row.case.as_str(), row.system) == (load, name);
-    measured.rows.iter().find(is_it).and_then(both)
+/// A point for each system at a load.
+fn points(found: &[Row], load: &str) -> Vec<Curve> {
+    let rows = found.iter().filter(|row| row.case == load);
+    let curve = |row: &Row| {
+        let (p50, cpu) = both(row)?;
+        let point = labelled(p50 / 1e3, cpu / 1e3, row.system);
+        Some(Curve {
+            points: vec![point],
+            ..Curve::new(row.system, [])
+        })
+    };
+    rows.filter_map(curve).collect()
 }
 
-fn lines(measured: &Measured) -> Vec<Line> {
+fn found(rows: &[Row], load: &str, name: &str) -> Option<(f64, f64)> {
+    let is_it = |row: &&Row| (row.case.as_str(), row.system) == (load, name);
+    rows.iter().find(is_it).and_then(both)
+}
+
+fn lines(rows: &[Row], candidates: &Candidates) -> Vec<Line> {
     let line = |(load, ..): &(&str, &str, usize, u64)| {
         let product =
-            |name: &'static str| found(measured, load, name).map(|(p50, cpu)| (name, p50 * cpu));
-        let peers = measured.candidates.peers(None);
+            |name: &'static str| found(rows, load, name).map(|(p50, cpu)| (name, p50 * cpu));
+        let peers = candidates.peers(None);
         Line::of_times(
             (*load).to_owned(),
             product("handfast-default"),
             peers.filter_map(product),
         )
     };
-    LOADS.iter().filter_map(line).collect()
+    LOADS.iter().map(line).collect()
 }
 
-fn all(measured: &Measured) -> Table {
+fn all(rows: &[Row], candidates: &Candidates) -> Table {
     let mut columns = vec!["system".to_owned(), "waits".to_owned()];
     columns.extend(
         LOADS
@@ -125,7 +133,7 @@ fn all(measured: &Measured) -> Table {
     );
     let cells = |name| {
         LOADS.iter().flat_map(move |(load, ..)| {
-            found(measured, load, name).map_or_else(
+            found(rows, load, name).map_or_else(
                 || ["absent", "absent"].map(str::to_owned),
                 |(p50, cpu)| [time(p50), time(cpu)],
             )
@@ -138,6 +146,6 @@ fn all(measured: &Measured) -> Table {
     Table {
         title: "Round trip and CPU time by load".to_owned(),
         columns,
-        rows: measured.candidates.all.iter().map(row).collect(),
+        rows: candidates.all.iter().map(row).collect(),
     }
 }

@@ -2,14 +2,15 @@
 
 use super::about;
 use super::adapters::{Candidate, Candidates};
-use super::rounds::{self, Measured};
+use super::rounds;
 use super::rows::{self, Line};
+use crate::claims::judge;
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Figure, Kind, Table};
 use crate::rows::by_system;
 use handfast_bench::Bench;
 use handfast_bench::plan::{Plan, Timing};
-use handfast_bench::report::{Row, count};
+use handfast_bench::report::{Board, Row, count};
 use handfast_bench::run::Run;
 use std::io;
 
@@ -52,7 +53,7 @@ impl Experiment for Throughput {
             kind: Kind::Lines,
             x: Axis::log("clients", ""),
             y,
-            curves: by_system(&measured.rows, CASE, count_of, field)
+            curves: by_system(&measured.board, CASE, count_of, field)
                 .into_iter()
                 .chain(rounds::without(&measured.absent))
                 .collect(),
@@ -67,8 +68,10 @@ impl Experiment for Throughput {
             Axis::log("CPU", "us"),
             |row| row.cpu_ns_per_op.map(|ns| ns / 1e3),
         );
-        let lines = lines(&measured, clients);
-        let (verdict, reasons) = rows::verdict(&lines);
+        let candidates = &measured.candidates;
+        let lines = |board: &Board| lines(&board.rows(), candidates, clients);
+        let (verdict, reasons) = judge(&measured.board, |board| rows::parts(&lines(board)));
+        let found = measured.board.rows();
         Ok(Findings {
             measured: format!(
                 "Calls per second of all clients together; {}.",
@@ -77,33 +80,36 @@ impl Experiment for Throughput {
             verdict,
             reasons,
             figures: vec![rate, cost],
-            tables: vec![rows::table(&lines, count), all(&measured, clients)],
-            notes: Vec::new(),
+            tables: vec![
+                rows::table(&lines(&measured.board), count),
+                all(&found, candidates, clients),
+            ],
+            notes: vec![rows::TRIED.to_owned()],
         })
     }
 }
 
 const CASE: &str = "clients";
 
-fn rate(measured: &Measured, name: &'static str, clients: usize) -> Option<(&'static str, f64)> {
+fn rate(found: &[Row], name: &'static str, clients: usize) -> Option<(&'static str, f64)> {
     let is_it = |row: &&Row| (row.system, row.clients) == (name, Some(clients));
-    let row = measured.rows.iter().find(is_it)?;
+    let row = found.iter().find(is_it)?;
     Some((name, row.ops_per_s?))
 }
 
-fn lines(measured: &Measured, clients: &[usize]) -> Vec<Line> {
+fn lines(found: &[Row], candidates: &Candidates, clients: &[usize]) -> Vec<Line> {
     let line = |clients: &usize| {
-        let own = rate(measured, "handfast-default", *clients);
-        let peers = measured.candidates.peers(None);
-        let peers = peers.filter_map(|name| rate(measured, name, *clients));
+        let own = rate(found, "handfast-default", *clients);
+        let peers = candidates.peers(None);
+        let peers = peers.filter_map(|name| rate(found, name, *clients));
         Line::of_rates(format!("{clients} clients"), own, peers)
     };
-    clients.iter().filter_map(line).collect()
+    clients.iter().map(line).collect()
 }
 
-fn all(measured: &Measured, clients: &[usize]) -> Table {
+fn all(found: &[Row], candidates: &Candidates, clients: &[usize]) -> Table {
     let cell = |name, clients| {
-        rate(measured, name, clients).map_or_else(|| "absent".to_owned(), |(_, rate)| count(rate))
+        rate(found, name, clients).map_or_else(|| "absent".to_owned(), |(_, rate)| count(rate))
     };
     let row = |one: &Candidate| {
         let start = [one.name.to_owned(), one.mode.name().to_owned()];
@@ -119,6 +125,6 @@ fn all(measured: &Measured, clients: &[usize]) -> Table {
             .into_iter()
             .chain(clients.iter().map(usize::to_string))
             .collect(),
-        rows: measured.candidates.all.iter().map(row).collect(),
+        rows: candidates.all.iter().map(row).collect(),
     }
 }
