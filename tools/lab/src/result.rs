@@ -39,7 +39,7 @@ pub(crate) struct Outcome {
 pub(crate) struct About {
     /// The name on the command line and of the file: `000-figure-2`.
     pub(crate) name: String,
-    /// `000` to `003`; nothing for what is no paper's.
+    /// `000` to `004`; nothing for what is no paper's.
     pub(crate) paper: Option<String>,
     pub(crate) title: String,
     pub(crate) claim: String,
