@@ -28,6 +28,8 @@ pub struct Plan {
     pub spin_ns: u64,
     /// `MAX_SPIN` of `bsls`: how often it polls its queue before it sleeps.
     pub max_spin: u32,
+    /// Messages that wait for the receiver of one-way messages, at most, where the parent chooses that; zero: as the system has it.
+    pub room: u32,
     /// How the kernel schedules server and clients.
     pub scheduling: Scheduling,
     /// How long clients sleep between calls.
@@ -157,6 +159,7 @@ impl Plan {
             pause: true,
             spin_ns: 0,
             max_spin: 20,
+            room: 0,
             scheduling: Scheduling::Default,
             think_ns: 0,
             watches: false,
@@ -199,7 +202,7 @@ impl Placement {
     }
 
     /// Whether server and clients share one CPU.
-    pub(crate) fn same_core(self) -> bool {
+    pub fn same_core(self) -> bool {
         matches!(self, Self::Pinned { server, client } if server == client)
     }
 }

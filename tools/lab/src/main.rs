@@ -200,5 +200,6 @@ const fn verdict(verdict: Verdict) -> &'static str {
         Verdict::Fails => "fails",
         Verdict::Undecided => "undecided",
         Verdict::Absent => "absent",
+        Verdict::Shown => "shown",
     }
 }

@@ -1,8 +1,9 @@
 //! "Efficient Sleep/Wake-up Protocols for User-Level IPC" (paper 000).
 //!
 //! Reading order: [`figures`] says what each figure claims, measures and comes to; [`sweep`] measures; [`claims`](crate::claims)
-//! weighs; [`table1`] has the single operations.
+//! weighs; [`table1`] has the single operations, [`asynchronous`] messages without an answer.
 
+mod asynchronous;
 mod figures;
 mod sweep;
 mod table1;
@@ -20,6 +21,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     for throughput in figures::ALL {
         all.push(Box::new(throughput));
     }
+    all.push(Box::new(asynchronous::Asynchronous));
     all
 }
 

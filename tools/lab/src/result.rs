@@ -58,6 +58,8 @@ pub(crate) enum Verdict {
     Undecided,
     /// It could not be measured here.
     Absent,
+    /// The paper has no number to hold against it.
+    Shown,
 }
 
 /// Curves or bars over one pair of axes.

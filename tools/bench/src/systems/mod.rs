@@ -112,6 +112,8 @@ fn special() -> Vec<Box<dyn Runnable>> {
         Box::new(percpu::Pool),
         Box::new(percpu::Pairs),
         Box::new(Answering(yields::Yields)),
+        Box::new(Streaming(sleep_wake::Asynchronous)),
+        Box::new(Streaming(queues::SysVOneWay)),
         Box::new(Answering(handfast::SCHED)),
         Box::new(Answering(handfast::NOTIFY)),
         Box::new(Answering(handfast::SPIN_SCHED)),

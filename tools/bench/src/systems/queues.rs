@@ -4,6 +4,9 @@
 //! Messages over 8 KiB need limits only the super-user of an IPC namespace may raise:
 //! [`own_namespace`] tries, and larger payloads are left out where it failed.
 
+mod oneway;
+
+pub(crate) use self::oneway::SysVOneWay;
 use super::{Bundle, Caller, Named, System, Waits};
 use crate::control::Tally;
 use crate::plan::Plan;
@@ -89,6 +92,17 @@ impl SysVQueue {
             id,
             _temporary: Temporary::new(move || remove(id)),
         })
+    }
+
+    /// Lets at most so many bytes wait in it.
+    pub(crate) fn limit(&self, len_bytes: usize) -> io::Result<()> {
+        // SAFETY: all-zero bytes are a valid msqid_ds.
+        let mut state: libc::msqid_ds = unsafe { core::mem::zeroed() };
+        // SAFETY: `state` is valid for writes.
+        done(unsafe { libc::msgctl(self.id, libc::IPC_STAT, &raw mut state) } as isize)?;
+        state.msg_qbytes = len_bytes as libc::msglen_t;
+        // SAFETY: `state` is initialised.
+        done(unsafe { libc::msgctl(self.id, libc::IPC_SET, &raw mut state) } as isize)
     }
 
     /// Sends itself `count` messages of 24 bytes, one after the other.

@@ -8,8 +8,10 @@
 //!
 //! System calls are counted ([`Tally`]), but for the calls of a queue's lock that is held for long.
 
+mod oneway;
 mod party;
 
+pub(crate) use self::oneway::Asynchronous;
 use self::party::{Kind, Memory, Party};
 use super::semaphores::{SemaphoreSet, Semaphores};
 use super::{Bundle, Caller, Named, System, Waits};
@@ -376,8 +378,8 @@ fn words_of(shared: &Shared, index: usize) -> &OwnerWords {
 
 /// Where queue `index` is, and how many messages it holds.
 fn place(plan: &Plan, index: usize) -> (usize, u32) {
-    // One call of each client is under way.
-    let receive = plan.clients as u32;
+    // One call of each client is under way, or as many messages as there is to be room for.
+    let receive = (plan.clients as u32).max(plan.room);
     match index.checked_sub(1) {
         None => (0, receive),
         Some(client) => (

@@ -29,7 +29,8 @@ const MISSING: [(&str, &str); 7] = [
 ];
 
 /// Experiments about a paper's text.
-const OF_TEXT: [(&str, &str); 6] = [
+const OF_TEXT: [(&str, &str); 7] = [
+    ("000-asynchronous", "sections 1 and 2.1"),
     ("001-ttcp", "section 5.1"),
     ("001-optimum", "section 3.2"),
     ("002-scaling", "section 3"),

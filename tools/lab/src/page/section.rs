@@ -131,6 +131,7 @@ pub(super) const fn word(verdict: Verdict) -> &'static str {
         Verdict::Fails => "fails",
         Verdict::Undecided => "undecided",
         Verdict::Absent => "absent",
+        Verdict::Shown => "shown",
     }
 }
 
@@ -142,6 +143,7 @@ pub(super) fn badge(verdict: Verdict) -> Markup {
         Verdict::Fails => "fails",
         Verdict::Undecided => "undecided",
         Verdict::Absent => "not measured",
+        Verdict::Shown => "shown, not judged",
     };
     html! { span class={ "badge " (word(verdict)) } { (icon(verdict)) (says) } }
 }
@@ -152,7 +154,7 @@ fn icon(verdict: Verdict) -> Markup {
         Verdict::Partly => "M8 2.5a5.5 5.5 0 0 1 0 11z",
         Verdict::Fails => "M4.5 4.5L11.5 11.5M11.5 4.5L4.5 11.5",
         Verdict::Undecided => "M4.5 6H11.5M4.5 10H11.5",
-        Verdict::Absent => "M4.5 8H11.5",
+        Verdict::Absent | Verdict::Shown => "M4.5 8H11.5",
     };
     html! {
         svg.icon viewBox="0 0 16 16" width="16" height="16" aria-hidden="true" {

@@ -89,6 +89,7 @@ fn tally(report: &Report) -> Markup {
         Verdict::Fails,
         Verdict::Undecided,
         Verdict::Absent,
+        Verdict::Shown,
     ];
     let count = |verdict| {
         report
