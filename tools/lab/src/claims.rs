@@ -10,7 +10,7 @@ pub(crate) struct Part {
     pub(crate) found: String,
     /// In how many rounds, each by itself, it comes to the same, and how many there are in which it was measured.
     rounds: Option<(usize, usize)>,
-    /// What was measured cannot be: neither for the claim nor against it.
+    /// The measurement makes no sense: it is neither for the claim nor against it.
     is_senseless: bool,
 }
 

@@ -156,11 +156,11 @@ const NO_KEYS: &str = "no domains here: the processor or the kernel has no memor
 /// The paper's times of a null call, in microseconds: warm, and what is added or saved, at least and at most.
 const WARM_US: f64 = 34.1;
 const HELD_SAVES_US: (f64, f64) = (3.0, 4.0);
-/// A flushed data cache; that, a dirty one and a flushed instruction cache. Those of this machine are dirty, and its instructions may stay.
+/// A flushed data cache; that, a dirty one and a flushed instruction cache. The lines flushed on this machine are dirty, and its instructions may stay.
 const COLD_ADDS_US: (f64, f64) = (20.0, 50.0);
 
 fn claims(p50_ns: &dyn Fn(&str, &str) -> Option<f64>) -> Vec<Part> {
-    // What a call takes beyond a plain one. Less than that is a measurement that went wrong.
+    // The time of a call beyond a plain one. Less than nothing is a measurement that went wrong.
     let beyond = |case, system| Some(p50_ns(case, system)? - p50_ns(case, PLAIN)?);
     let added = |system| Some(beyond(COLD, system)? - beyond("null", system)?);
     let warm = beyond("null", DOMAIN);

@@ -30,7 +30,7 @@ pub(crate) fn ranged<R: Rounds>(found: &R, curves: impl Fn(&R) -> Vec<Curve>) ->
                 None => other.x == point.x,
             };
             let values = same.filter(is_same).map(|other| other.y);
-            // What is made of medians can lie outside of what is made of each round.
+            // A value of medians can lie outside of the values of all rounds.
             let (low, high) = values.fold((point.y, point.y), |(low, high), y| {
                 (f64::min(low, y), f64::max(high, y))
             });

@@ -19,7 +19,7 @@ pub(super) struct Idle;
 const CLIENTS: usize = 16;
 const ROUNDS: u32 = 3;
 
-/// What is counted in each second, in its order in the series.
+/// The counts of each second, in their order in the series.
 const FIELDS: [&str; 4] = [
     "server's CPU, ms/s",
     "server's switches/s",

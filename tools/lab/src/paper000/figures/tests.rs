@@ -78,7 +78,7 @@ fn figure_10_wants_more_sleeps_and_polls_with_more_clients() {
         let failed = parts.filter(|(_, part)| part.holds == Some(false));
         failed.map(|(place, _)| place).collect::<Vec<_>>()
     };
-    // What a machine has where each yield lets the server run.
+    // The counts of a machine where each yield lets the server run.
     assert_eq!(failed(judged([0.0; 2], [1.0; 2])), [1, 2, 3, 4, 5, 6]);
     // No growth.
     assert_eq!(failed(judged([0.05; 2], [3.0; 2])), [5, 6]);
