@@ -12,6 +12,9 @@
 //!   a round of all five at each step.
 //! * Long: 128, likewise, 65,536 at the most; half as many only after 16 times as many that were short, since one
 //!   that computes lets many pass between two of its time slices.
+//! * Long for all: of many that share a processor, those that sleep are woken before those that yield, so that each yield takes long as
+//!   long as most of them sleep. None can end that alone. Whenever the clock, which all share, passes a multiple of 134 ms, all yield for
+//!   8 ms, whatever that takes; half as often after each time that was in vain, every 2.1 s at the least.
 //! * Found again and again, and never by the first yield, by one of three or more peers that take turns: one wait sleeps at once. They run in the
 //!   wrong order then, so that each turn takes a round of all, and one that is woken comes next to its waker.
 //!
@@ -37,6 +40,11 @@ const LATE: u32 = 4;
 const LATE_MOST: u32 = 64;
 /// Short ones for each that may be long, before that is thought to be over.
 const TRUST: u32 = 16;
+/// Whenever the clock, which all processes share, passes a multiple of this, long waits do not count for a while.
+const TRY_EVERY_NS: u64 = 1 << 27;
+const TRY_NS: u64 = 1 << 23;
+/// Tries in vain, of which each doubles the time until the next one.
+const VAIN_MOST: u32 = 4;
 
 /// See the module text.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +59,10 @@ pub struct YieldPolicy {
     /// Found in a row, none of them by the first yield; and how many make one sleep.
     late: u32,
     late_most: u32,
+    /// The number of the last try, whether it goes on, and how many were in vain.
+    tried: u64,
+    is_trying: bool,
+    vain: u32,
 }
 
 impl Default for YieldPolicy {
@@ -62,19 +74,38 @@ impl Default for YieldPolicy {
             found: 0,
             late: 0,
             late_most: LATE,
+            tried: 0,
+            is_trying: false,
+            vain: 0,
         }
     }
 }
 
 impl YieldPolicy {
-    /// Whether this wait should yield first.
+    /// Whether this wait should yield first. The clock is that of all processes.
     #[must_use]
-    pub fn is_worth(&mut self) -> bool {
+    pub fn is_worth(&mut self, now_ns: impl FnOnce() -> u64) -> bool {
         if self.skips == 0 {
+            self.is_trying = false;
+            return true;
+        }
+        if self.skips > FEW_MOST && self.tries(now_ns()) {
             return true;
         }
         self.skips -= 1;
         false
+    }
+
+    /// Whether it is time for a try.
+    fn tries(&mut self, now_ns: u64) -> bool {
+        let (number, since_ns) = (now_ns / TRY_EVERY_NS, now_ns % TRY_EVERY_NS);
+        let is_new = number != self.tried && number.is_multiple_of(1 << self.vain);
+        self.is_trying = since_ns < TRY_NS && (is_new || number == self.tried);
+        if self.is_trying && is_new {
+            self.tried = number;
+            self.vain = (self.vain + 1).min(VAIN_MOST);
+        }
+        self.is_trying
     }
 
     /// Whether the next wait is to sleep at once.
@@ -107,7 +138,9 @@ impl YieldPolicy {
     pub fn ended(&mut self, found: Option<u32>, took_ns: u64) {
         if Self::is_long(took_ns) {
             self.skips = self.many;
-            self.many = (2 * self.many).min(MOST);
+            if !self.is_trying {
+                self.many = (2 * self.many).min(MOST);
+            }
             self.found = 0;
         } else if found.is_none_or(|yields| yields > WORTH) {
             self.skips = self.few;
@@ -115,6 +148,12 @@ impl YieldPolicy {
         } else {
             self.few = FEW;
             self.found += 1;
+            if self.is_trying {
+                self.skips = 0;
+            }
+            if self.found >= TRUST {
+                self.vain = 0;
+            }
             if self.found >= TRUST * self.many {
                 self.many = (self.many / 2).max(MANY);
                 self.found = 0;
@@ -127,12 +166,15 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
+    /// A time without a try.
+    const NEVER_NS: u64 = TRY_NS;
+
     /// How many of so many waits yield, when each yield ends like this.
     fn yields(policy: &mut YieldPolicy, waits: u32, found: bool, took_ns: u64) -> u32 {
         let found = found.then_some(1);
         let mut count = 0;
         for _ in 0..waits {
-            if policy.is_worth() {
+            if policy.is_worth(|| NEVER_NS) {
                 policy.ended(found, took_ns);
                 count += 1;
             }
@@ -155,7 +197,7 @@ mod tests {
         for found in [None, Some(WORTH + 1)] {
             let (mut policy, mut count) = (YieldPolicy::default(), 0);
             for _ in 0..17_000 {
-                if policy.is_worth() {
+                if policy.is_worth(|| NEVER_NS) {
                     policy.ended(found, 1_000);
                     count += 1;
                 }
@@ -169,7 +211,7 @@ mod tests {
         let mut policy = YieldPolicy::default();
         let mut slices = 0;
         for wait in 0..1_000_000_u32 {
-            if policy.is_worth() {
+            if policy.is_worth(|| NEVER_NS) {
                 let is_slice = wait.is_multiple_of(600);
                 slices += u32::from(is_slice);
                 policy.ended(Some(1), if is_slice { 3_000_000 } else { 1_000 });
@@ -190,11 +232,35 @@ mod tests {
     }
 
     #[test]
+    fn tries_beside_one_that_computes_take_a_hundredth_of_the_time() {
+        const SLICE_NS: u64 = 3_000_000;
+        let (mut policy, mut now_ns, mut lost_ns) = (YieldPolicy::default(), 0, 0);
+        let end_ns = 60_000_000_000;
+        while now_ns < end_ns {
+            if policy.is_worth(|| now_ns) {
+                policy.ended(None, SLICE_NS);
+                now_ns += SLICE_NS;
+                lost_ns += SLICE_NS;
+            }
+            now_ns += 10_000;
+        }
+        println!("{lost_ns} of {end_ns} ns");
+        assert!(lost_ns * 100 < end_ns, "{lost_ns} of {end_ns} ns");
+        // The other has gone: that is noticed at the next try.
+        let every_ns = TRY_EVERY_NS << VAIN_MOST;
+        let mut times = (now_ns..).step_by(10_000);
+        let found_ns = times.find(|now_ns| policy.is_worth(|| *now_ns)).unwrap();
+        assert!(found_ns - now_ns <= every_ns, "{} ns", found_ns - now_ns);
+        policy.ended(Some(1), 1_000);
+        assert!(policy.is_worth(|| found_ns));
+    }
+
+    #[test]
     fn peers_that_run_in_the_wrong_order_sleep_now_and_then() {
         let waits = |yields: u32, waits: u32| {
             let (mut policy, mut slept) = (YieldPolicy::default(), 0);
             for _ in 0..waits {
-                if policy.is_worth() {
+                if policy.is_worth(|| NEVER_NS) {
                     policy.found_by(yields);
                     policy.ended(Some(yields), 1_000);
                 } else {

@@ -119,7 +119,9 @@ impl Waiter {
             Strategy::Adaptive if place.shares_processor() => {
                 self.yield_briefly(place, start_ns, is_chain)
             }
-            Strategy::Adaptive if is_chain && is_far(deadline_ns) && self.yields.is_worth() => {
+            Strategy::Adaptive
+                if is_chain && is_far(deadline_ns) && self.yields.is_worth(clock::now_ns) =>
+            {
                 self.look_and_yield(place, (woke_peer, deadline_ns), start_ns)
             }
             Strategy::Adaptive => {
@@ -198,7 +200,7 @@ impl Waiter {
         start_ns: u64,
         is_chain: bool,
     ) -> Option<Ended> {
-        if !self.yields.is_worth() {
+        if !self.yields.is_worth(clock::now_ns) {
             return None;
         }
         let (mut found, mut took_ns) = (None, 0);

@@ -122,7 +122,7 @@ impl Machine {
         let way = match rule {
             Rule::Sleep => Way::Sleep,
             Rule::Yield => Way::Free,
-            _ => wait.adaptive(shares, is_chain),
+            _ => wait.adaptive(now_ns, shares, is_chain),
         };
         wait.begin(way, now_ns, woke_peer, None);
     }

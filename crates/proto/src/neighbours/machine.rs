@@ -110,11 +110,11 @@ impl Wait {
     }
 
     /// The way of a wait that begins, of one of a chain or not, for a peer that `shares` the processor or not.
-    pub(super) fn adaptive(&mut self, shares: bool, is_chain: bool) -> Way {
+    pub(super) fn adaptive(&mut self, now_ns: u64, shares: bool, is_chain: bool) -> Way {
         match (shares, is_chain) {
-            (true, _) if self.yields.is_worth() => Way::Yield,
+            (true, _) if self.yields.is_worth(|| now_ns) => Way::Yield,
             (true, _) => Way::Sleep,
-            (false, true) if self.yields.is_worth() => Way::LookAndYield,
+            (false, true) if self.yields.is_worth(|| now_ns) => Way::LookAndYield,
             _ => Way::Look,
         }
     }
