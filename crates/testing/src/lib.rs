@@ -8,6 +8,9 @@
 
 pub mod commands;
 pub mod forge;
+mod machine;
+
+pub use machine::not_exercised;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -56,6 +59,7 @@ pub fn start_with(
         .args(["--exact", STAGE, "--nocapture", "--test-threads=1"])
         .env(ROLE, role)
         .env(ARGUMENTS, arguments.join("\n"))
+        .env(machine::TEST, machine::test())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped());
     change(&mut command);
