@@ -1,6 +1,8 @@
 //! Properties that hold for every gate: with protection, and in plain Rust; and for processes, in the tests of the crate
 //! `handfast`, which has the way to them.
 
+#[path = "common/machine.rs"]
+mod machine;
 #[path = "conformance/stacks.rs"]
 mod stacks;
 
@@ -8,7 +10,6 @@ use handfast_domain::{
     BYTES_MAX, CallContext, CallError, DEPTH_MAX, Domain, DomainOptions, Fault, Group, Heap,
     Isolation, LoadError, Policy, Table, process,
 };
-use handfast_sys::keys;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex, OnceLock};
 use std::time::Duration;
@@ -26,7 +27,7 @@ fn each_gate(test: impl Fn(DomainOptions)) {
 fn each_gate_here(test: impl Fn(DomainOptions)) {
     // One test at a time: a process has few keys.
     let _alone = handfast_testing::alone();
-    if keys::are_supported() {
+    if machine::has_keys() {
         test(DomainOptions::new().isolation(Isolation::Keys));
     }
     test(DomainOptions::new().unprotected());

@@ -1,8 +1,11 @@
 //! Traces that a crossing leaves behind: in registers, in memory that others write, in the pools.
 #![cfg(target_arch = "x86_64")]
 
+#[path = "common/machine.rs"]
+mod machine;
+
 use handfast_domain::{CallContext, Domain, DomainOptions, Table};
-use handfast_sys::{cpu, keys};
+use handfast_sys::cpu;
 use handfast_testing::{self as testing, start};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +21,7 @@ fn a_child_process_plays_its_role() {
 /// The options of each gate that there is here; whether it protects.
 fn gates() -> Vec<(DomainOptions, bool)> {
     let plain = (DomainOptions::new().unprotected(), false);
-    if keys::are_supported() {
+    if machine::has_keys() {
         vec![(DomainOptions::new(), true), plain]
     } else {
         vec![plain]
@@ -141,7 +144,7 @@ fn leave((): &(), _: &mut CallContext<'_>) {
 fn poisoned_registers_are_not_seen_on_the_other_side() {
     let _alone = testing::alone();
     if !std::arch::is_x86_feature_detected!("avx") {
-        return;
+        return testing::not_exercised("no AVX");
     }
     for (options, is_protected) in gates() {
         let domain = load(&Table::new(|_| ()).entry(look).entry(leave), options);
@@ -239,7 +242,7 @@ fn sum(ranges: &[(usize, usize)]) -> u64 {
 #[test]
 fn a_call_writes_no_variable_of_the_program() {
     let _alone = testing::alone();
-    if !keys::are_supported() {
+    if !machine::has_keys() {
         return;
     }
     let mut child = start("writes", &[]);
@@ -319,7 +322,7 @@ fn direction((): &(), call: &mut CallContext<'_>) {
 
 #[test]
 fn the_callers_string_direction_is_not_the_domains() {
-    if !keys::are_supported() {
+    if !machine::has_keys() {
         return;
     }
     let table = Table::new(|_| ()).entry(direction);

@@ -125,11 +125,11 @@ struct Took {
     worst: Duration,
 }
 
-/// Whether there can be processes of several users; says so if not.
+/// Whether there can be processes of several users, which is recorded where there are none.
 fn has_users() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
-        println!("skipped: needs root, for processes of several users");
+        common::not_exercised("not root");
     }
     is_root
 }

@@ -57,11 +57,13 @@ fn what_a_caller_keeps_in_wide_registers_survives_a_copy() {
         let sums = unsafe { sums_by_wide_registers(&region) };
         assert_eq!(sums, (sum, squares));
     } else {
-        println!("skipped: the processor has no AVX2");
+        handfast_testing::not_exercised("no AVX2");
     }
     if is_x86_feature_detected!("avx512f") {
         // SAFETY: as above.
         let sums = unsafe { sums_by_widest_registers(&region) };
         assert_eq!(sums, (sum, squares));
+    } else {
+        handfast_testing::not_exercised("no AVX-512");
     }
 }

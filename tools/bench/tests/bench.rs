@@ -6,6 +6,15 @@ use std::process::Command;
 
 mod rows;
 
+/// Whether there are several processors, which is recorded where there is one.
+fn has_processors() -> bool {
+    let has_processors = std::thread::available_parallelism().unwrap().get() > 1;
+    if !has_processors {
+        handfast_testing::not_exercised("one processor");
+    }
+    has_processors
+}
+
 #[test]
 fn rtt_prints_every_system_on_two_cpus_and_on_one() {
     let rows = rows(&["rtt", "--payloads", "24,4096"]);
@@ -25,7 +34,7 @@ fn rtt_prints_every_system_on_two_cpus_and_on_one() {
     assert_eq!(find(&rows, "same-core", "futex")["ratio_to_limit"], 1.0);
     find(&rows, "same-core", "sysv-queue");
     find(&rows, "same-core", "posix-queue");
-    if std::thread::available_parallelism().unwrap().get() > 1 {
+    if has_processors() {
         assert_eq!(find(&rows, "cross-core", "limit")["ratio_to_limit"], 1.0);
         find(&rows, "cross-core", "futex");
     }
@@ -124,12 +133,14 @@ fn ppc_prints_calls_into_domains_for_every_number_of_threads() {
                 .starts_with("handfast-domain")
         };
         assert!(!rows.iter().any(is_by_keys));
-        return;
+        return handfast_testing::not_exercised("no memory keys");
     }
     let mut systems = vec!["limit", "handfast-domain", "handfast-domain-held"];
     if handfast_sys::seccomp::is_supported() && handfast_sys::landlock::version() > 0 {
         systems.push("handfast-domain-confined");
         has(find(&rows, "null", "syscall-confined"), &["p50_ns"]);
+    } else {
+        handfast_testing::not_exercised("no seccomp or Landlock");
     }
     for system in systems {
         for case in ["null", "null-cold", "payload"] {
@@ -241,7 +252,7 @@ fn eros_prints_every_part_with_its_own_ratio() {
         find(&rows, "echo", "handfast-default"),
         &["p50_ns", "ratio_to_copy"],
     );
-    if std::thread::available_parallelism().unwrap().get() > 1 {
+    if has_processors() {
         let limits = rows.iter().filter(|row| row["system"] == "limit");
         assert!(limits.clone().all(|row| row["ratio_to_limit"] == 1.0));
         // A limit that leaves nothing in place is none.
@@ -282,7 +293,7 @@ fn eros_prints_every_part_with_its_own_ratio() {
 #[test]
 fn rights_prints_what_each_adds_to_a_plain_call() {
     let rows = rows(&["rights"]);
-    if std::thread::available_parallelism().unwrap().get() > 1 {
+    if has_processors() {
         has(find(&rows, "plain", "limit"), &["p50_ns"]);
     }
     let plain = find(&rows, "plain", "handfast-default");

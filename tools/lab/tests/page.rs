@@ -1,6 +1,7 @@
 //! `handfast lab report` on the results of `tests/results`: what it writes, and the page in a real browser.
 //!
-//! Without a Chromium the browser's part is skipped, and says so. `HANDFAST_PICTURES=DIR` keeps pictures of the page.
+//! Without a Chromium (Debian's package `chromium`, or `HANDFAST_CHROMIUM=PROGRAM`) the browser's part is not exercised.
+//! `HANDFAST_PICTURES=DIR` keeps pictures of the page.
 
 #[path = "page/browser.rs"]
 mod browser;
@@ -102,12 +103,7 @@ fn each_figure_is_a_file() {
 #[test]
 fn the_page_works_in_a_browser() {
     let Some(program) = browser::installed() else {
-        // Not by a macro: those are silent in a test that passes.
-        let _ = writeln!(
-            std::io::stderr(),
-            "skipped: no Chromium (Debian's package chromium, or HANDFAST_CHROMIUM=PROGRAM)"
-        );
-        return;
+        return handfast_testing::not_exercised("no Chromium");
     };
     let directory = Directory::new("browser");
     let page = directory.0.join("page.html");

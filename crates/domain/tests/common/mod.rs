@@ -1,9 +1,11 @@
 //! A domain that goes wrong on request, and children in roles.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test binary uses a part")]
+
+mod machine;
 
 use handfast_domain::{CallContext, CallError, Domain, DomainOptions, Heap, Table};
-use handfast_sys::keys;
 use handfast_testing::start;
+pub(crate) use machine::{has_keys, leave_out};
 use std::hint::black_box;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -100,23 +102,6 @@ pub(crate) fn run_function(_: &Value, call: &mut CallContext<'_>) {
     // SAFETY: the tests pass such functions.
     let function = unsafe { std::mem::transmute::<usize, fn()>(call.words()[0] as usize) };
     function();
-}
-
-/// Whether this processor has memory keys. Without them the test that asks has nothing to test, and fails where the
-/// environment requires them (`HANDFAST_REQUIRE_KEYS=1`, as on the processor that `tests/emulated/run` emulates).
-pub(crate) fn has_keys() -> bool {
-    let has_keys = keys::are_supported();
-    if !has_keys {
-        leave_out("no memory keys here (tests/emulated/run emulates them)");
-    }
-    has_keys
-}
-
-/// Says why something is not tested; fails where it must be.
-pub(crate) fn leave_out(why: &str) {
-    let must = std::env::var("HANDFAST_REQUIRE_KEYS").as_deref() == Ok("1");
-    assert!(!must, "HANDFAST_REQUIRE_KEYS=1, but {why}");
-    eprintln!("not tested: {why}");
 }
 
 pub(crate) fn load(options: DomainOptions) -> Option<Domain> {

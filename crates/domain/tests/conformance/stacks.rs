@@ -134,7 +134,7 @@ fn stacks_are_held_by_one_each_until_there_are_no_more() {
 fn domains_of_a_group_share_stacks_and_nothing_else() {
     let _alone = handfast_testing::alone();
     let groups: Vec<(Group, DomainOptions)> = [
-        keys::are_supported().then(|| (Group::new().unwrap(), DomainOptions::new())),
+        machine::has_keys().then(|| (Group::new().unwrap(), DomainOptions::new())),
         process::are_possible().then(|| {
             let options = DomainOptions::new().isolation(Isolation::Process);
             (Group::unprotected().unwrap(), options)
@@ -157,7 +157,7 @@ fn domains_of_a_group_share_stacks_and_nothing_else() {
         assert_eq!(two.call(ADD, [1; 8]).unwrap()[0], 1);
     }
     let other = DomainOptions::new().unprotected();
-    if keys::are_supported() {
+    if machine::has_keys() {
         let other = other.group(&Group::new().unwrap());
         // SAFETY: as in `load`.
         let got = unsafe { Domain::new(&table(), other) };

@@ -218,8 +218,7 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
 fn a_server_in_a_small_memory_group_survives_all_memory_that_can_be_sent_to_it() {
     let _alone = common::alone();
     let Some(group) = Group::new() else {
-        println!("skipped: no memory control group can be made here");
-        return;
+        return common::not_exercised("no memory control group");
     };
     let name = common::name("charged");
     let procs = group.procs();
@@ -268,12 +267,10 @@ fn a_server_in_a_small_memory_group_survives_all_memory_that_can_be_sent_to_it()
 fn a_caller_of_another_user_pays_for_the_answers_that_it_gets() {
     let _alone = common::alone();
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be two users");
-        return;
+        return common::not_exercised("not root");
     }
     let Some(group) = Group::new() else {
-        println!("skipped: no memory control group can be made here");
-        return;
+        return common::not_exercised("no memory control group");
     };
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(common::directory(), open).unwrap();

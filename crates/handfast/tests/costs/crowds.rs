@@ -64,7 +64,7 @@ fn open_directory() {
 fn users_who_stay_keep_nobody_out() {
     const USERS: u32 = 80;
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: only root can be many users");
+        return common::not_exercised("not root");
     }
     let name = common::name("stay");
     open_directory();
@@ -190,7 +190,7 @@ fn of_a_crowd_that_sleeps_for_room_few_are_woken_by_who_makes_it() {
 #[test]
 fn of_a_crowd_at_published_bells_nobody_is_woken_by_their_owner() {
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: only root can be two users");
+        return common::not_exercised("not root");
     }
     let name = common::name("bells");
     open_directory();

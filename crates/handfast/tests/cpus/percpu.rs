@@ -174,9 +174,10 @@ fn wander(right: &SendRight, cpus: &[u32], mut random: common::Random, sender: u
 fn a_server_on_few_cpus_serves_the_others_too() {
     let name = common::name("few");
     let cpus = cpu::allowed();
-    let Some((first, others)) = cpus.split_first() else {
-        return;
-    };
+    let (first, others) = cpus.split_first().unwrap();
+    if others.is_empty() {
+        common::not_exercised("one processor");
+    }
     let mut server = common::start("server", &[&name, &first.to_string()]);
     server.expect("ready");
     let right = handfast::connect(&name).unwrap();

@@ -63,6 +63,7 @@ fn recurse(left: u64) -> u64 {
 }
 
 fn load<T: Sync + 'static>(table: &Table<T>, options: DomainOptions) -> Domain {
+    crate::record_missing_keys();
     // SAFETY: the functions lend nothing, and what they do outside of the domain is whole at any instruction.
     match unsafe { Domain::new(table, options.clone()) } {
         // SAFETY: as above.

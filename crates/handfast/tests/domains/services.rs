@@ -88,6 +88,7 @@ impl Book for Pages {
 }
 
 fn load<T: Sync + 'static>(table: &Table<T>) -> Domain {
+    crate::record_missing_keys();
     // SAFETY: the functions lend nothing, and what they do outside of the domain is whole at any instruction.
     let load = |options| unsafe { Domain::new(table, options) };
     match load(DomainOptions::new()) {

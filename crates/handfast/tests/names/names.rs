@@ -257,8 +257,7 @@ fn an_error_without_a_number_shows_none() {
 #[test]
 fn another_user_without_permission_is_told_so() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
-        return;
+        return common::not_exercised("not root");
     }
     let name = common::name("private");
     let server = common::start("echo", &[&name]);
@@ -300,8 +299,7 @@ pub(crate) const OTHER: u32 = 3001;
 fn a_user_who_may_read_the_directory_or_write_a_shared_one_keeps_nobody_from_binding() {
     use handfast_sys::directory::{Turn, lock, place_of};
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root");
-        return;
+        return common::not_exercised("not root");
     }
     let readable = names_with_mode("readable", 0o755);
     // There is a place before the other user looks for one.

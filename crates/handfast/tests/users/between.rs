@@ -131,7 +131,7 @@ fn peers() -> Vec<u32> {
 /// Whether processes of several users can be started, which all find the names.
 fn are_several_users() -> bool {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be several users");
+        common::not_exercised("not root");
         return false;
     }
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);

@@ -130,7 +130,7 @@ impl Stage {
     /// `None`, and a word why, where this process may not be others.
     fn set(what: &str, role: &'static str, argument: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can be three users");
+            common::not_exercised("not root");
             return None;
         }
         let name = common::name(what);
@@ -221,7 +221,7 @@ impl Store for Counts {
 #[test]
 fn a_descriptor_that_a_service_drops_holds_up_no_thread_that_serves() {
     if !rustix::process::geteuid().is_root() {
-        return println!("skipped: only root can be three users");
+        return common::not_exercised("not root");
     }
     let name = common::name("service");
     let open = std::fs::Permissions::from_mode(0o777);

@@ -80,8 +80,7 @@ fn a_message_with_more_descriptors_than_expected_stays_in_the_queue() {
 fn sockets_refuse_descriptors_until_they_are_told_to_take_them() {
     let (a, b) = pair().unwrap();
     if pass_descriptors(&b, false) == Err(Errno::NOPROTOOPT) {
-        println!("skipped: this kernel has no SO_PASSRIGHTS (Linux 6.16)");
-        return;
+        return handfast_testing::not_exercised("no SO_PASSRIGHTS (Linux 6.16)");
     }
     assert_eq!(send(&a, b"one", &[a.as_fd()]), Err(Errno::PERM));
     pass_descriptors(&b, true).unwrap();

@@ -50,8 +50,7 @@ fn forger_server(what: &str) -> (Child, String) {
 #[test]
 fn an_incarnation_that_another_process_has_is_refused_and_keeps_its_owner_out_of_nothing() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root takes other processes' descriptors");
-        return;
+        return common::not_exercised("not root");
     }
     let (mut server, name) = forger_server("posed-to");
     let owner = common::name("posed-as");
@@ -94,8 +93,7 @@ fn connection_of_another(name: &str) -> (Child, OwnedFd) {
 #[test]
 fn a_connection_of_a_process_that_has_ended_is_not_linked() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root takes other processes' descriptors");
-        return;
+        return common::not_exercised("not root");
     }
     let (mut server, name) = forger_server("dead-connector");
     let before = common::at_rest(server.pid());
