@@ -13,13 +13,14 @@
 //!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.
 //!
-//! `cargo run -p xtask -- api` compares the public items with their lists in `docs/api/`.
+//! `cargo run -p xtask -- api` compares the public items with their lists in `docs/api/`. `not-exercised` is the end of `./test`.
 
 mod api;
 mod language;
 mod limits;
 mod messages;
 mod modules;
+mod not_exercised;
 mod sizes;
 mod sleeps;
 mod walk;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     match command.as_deref() {
         Some("tidy") => {}
         Some("api") => return api::run(&root, std::env::args().any(|word| word == "--write")),
+        Some("not-exercised") => return not_exercised::run(std::env::args().skip(2)),
         Some("sleeps") => {
             sleeps::list(&root);
             return ExitCode::SUCCESS;
