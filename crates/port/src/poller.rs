@@ -110,7 +110,8 @@ impl Poller {
         (notices, members_due): (Arc<Notices>, Arc<MembersDue>),
         waiter: Waiter,
     ) -> Self {
-        let cap = places(cpu::shared());
+        let cpus = cpu::shared();
+        let cap = places(cpus);
         Self {
             receiver,
             port,
@@ -137,6 +138,7 @@ impl Poller {
             waiting: Waiting::new(),
             clients: Clients {
                 cpu: u32::MAX,
+                cpus,
                 cap,
                 beside: 0,
                 shares_only_cpu: false,

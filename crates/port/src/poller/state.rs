@@ -32,6 +32,8 @@ pub(super) struct Seen {
 pub(super) struct Clients {
     /// CPU of the client served last.
     pub(super) cpu: u32,
+    /// CPUs that this thread and its clients share.
+    pub(super) cpus: u32,
     pub(super) cap: usize,
     /// How many times in a row the client served last was found on this thread's CPU, and whether that is the only
     /// one for all of them.

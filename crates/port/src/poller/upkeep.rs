@@ -39,10 +39,17 @@ pub(super) fn check_quiet(poller: &mut Poller) {
     let mut active = core::mem::take(&mut poller.active);
     active.retain(|key| is_busy(poller, key, now_ns));
     poller.active = active;
-    let overloaded = poller.rota.is_overloaded(now_ns);
+    let overloaded = poller.rota.is_overloaded(now_ns) || is_crowded(poller);
     if overloaded || poller.clients.overloaded {
         load::publish_load(poller, overloaded);
     }
+}
+
+/// Whether this thread and its active clients are more than their processors: clients leave this one's processor then, as if it were
+/// overloaded (`docs/decisions/0044`).
+fn is_crowded(poller: &Poller) -> bool {
+    let (active, cpus) = (poller.active.len(), poller.clients.cpus as usize);
+    active > 1 && active >= cpus && !poller.clients.shares_only_cpu
 }
 
 /// Whether an active lane goes on being looked at. It is armed if not.
