@@ -97,8 +97,8 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            with the p50 of `futex`, hand-written futex ping-pong, instead.
   scale    throughput with the spinning limit's best over all numbers of clients: more is better.
   stream   throughput with the bare ring's: more is better.
-  payload  p50 with the p50 of `limit`, which leaves the payload where it was made; echo, sent: of a `limit` that
-           copies it once. From 65,536 bytes on, `to copy`: p50 with the p50 of one memcpy of the payload within one
+  payload  p50 with the p50 of `limit`, which leaves the payload where it was made; echo: of a `limit` that copies
+           it once; sent: none. From 65,536 bytes on, `to copy`: p50 with the p50 of one memcpy of the payload within one
            process; `to unix`: with that of `unix-stream` in the same case, or in `hot` for other cases one way.
   wait     CPU time beyond the service with the least an oracle would need: for each message the
            cheaper of spinning through the wait and sleeping once.

@@ -13,10 +13,11 @@
 //!
 //! * `echo`: the same payload back. The client makes it and reads all that comes back. The limit's server
 //!   copies it once, from the request's place to the reply's.
-//! * `sent`: nobody makes or reads the payload, and the reply is empty. The limit copies it once.
-//! * `memcpy`: one copy of it within one process.
+//! * `sent`: nobody makes or reads the payload, and the reply is empty. It has no limit: the hand-written pair
+//!   would copy bytes that its server has in its cache from the last time.
+//! * `memcpy`: one copy of it within one process, from and to the cache of one CPU.
 //!
-//! Payloads that are too long for a lane are measured for the limit, loans, handfast's messages and the kernel's streams.
+//! Payloads that are too long for a lane are measured for the limits, loans, handfast's messages and the kernel's streams.
 
 use crate::plan::{Plan, Task, Timing};
 use crate::report::{Board, Key, Reading, Row};
@@ -76,7 +77,7 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
         }
     }
     run.notes.push(
-        "ratio: p50 / p50 of `limit` in place, which copies nothing; echo, sent: of a `limit` that copies once. to copy: p50 / p50 \
+        "ratio: p50 / p50 of `limit` in place, which copies nothing; echo: of a `limit` that copies once. to copy: p50 / p50 \
          of one memcpy. to unix: p50 / p50 of `unix-stream` in the same case, one way with the payload made and read."
             .to_owned(),
     );
@@ -87,8 +88,10 @@ const IN_PLACE: &str = "limit-in-place";
 const LOANS: [&str; 2] = ["loan-spin", "loan-default"];
 const PIECES: [&str; 2] = ["pieces-spin", "pieces-default"];
 
-/// Systems that carry more than goes through a lane, beside the limit and loans.
-const LONG: [&str; 6] = [
+/// Systems that carry more than goes through a lane, beside loans and messages in pieces.
+const LONG: [&str; 8] = [
+    IN_PLACE,
+    "limit",
     "handfast-spin",
     "handfast-default",
     "handfast-block",
@@ -107,8 +110,7 @@ const ECHO: [&str; 5] = [
     "handfast-block",
 ];
 /// Without streams, which acknowledge nothing.
-const SENT: [&str; 5] = [
-    "limit",
+const SENT: [&str; 4] = [
     "copy",
     "handfast-spin",
     "handfast-default",
@@ -128,14 +130,15 @@ fn turns(run: &Run, payload_bytes: usize) -> Vec<Turn> {
         .map(|system| (Task::Consume, system))
         .collect();
     if payload_bytes >= MOVED_BYTES_MIN {
-        let of = |task, keys: [&str; 5]| keys.map(|key| Some((task, systems::find(key)?)));
-        turns.extend(of(Task::Return, ECHO).into_iter().flatten());
-        turns.extend(of(Task::OneWay, SENT).into_iter().flatten());
+        let echo = ECHO.map(|key| (Task::Return, key));
+        let sent = SENT.map(|key| (Task::OneWay, key));
+        let moved = echo.into_iter().chain(sent);
+        turns.extend(moved.filter_map(|(task, key)| Some((task, systems::find(key)?))));
     }
-    turns.retain(|(task, system)| match (task, system.named().key()) {
-        (_, IN_PLACE | "copy") | (Task::OneWay, "limit") => true,
-        (_, "limit-yielding" | "limit-spin-then-sleep") => false,
-        (_, "unix-stream") if payload_bytes >= MOVED_BYTES_MIN => true,
+    turns.retain(|(_, system)| match system.named().key() {
+        IN_PLACE | "copy" => true,
+        "limit-yielding" | "limit-spin-then-sleep" => false,
+        "unix-stream" if payload_bytes >= MOVED_BYTES_MIN => true,
         _ => run.wants(system.named().name()),
     });
     turns
@@ -143,7 +146,7 @@ fn turns(run: &Run, payload_bytes: usize) -> Vec<Turn> {
 
 /// Whether the system has payloads that are longer than those of a lane.
 fn is_long(key: &str) -> bool {
-    key == IN_PLACE || [&LOANS[..], &PIECES, &LONG].concat().contains(&key)
+    [&LOANS[..], &PIECES, &LONG].concat().contains(&key)
 }
 
 /// Gives each reading of one payload and round its ratios.
@@ -159,12 +162,8 @@ fn compared<'a>(
     };
     let copy = p50_of(Task::OneWay, "copy");
     let with_ratios = |(task, system, reading): &(Task, &'a dyn Runnable, Reading)| {
-        let limit = match task {
-            Task::OneWay => "limit",
-            _ => IN_PLACE,
-        };
         let reading = Reading {
-            ratio_to_limit: ratio(reading.p50_ns, p50_of(*task, limit)),
+            ratio_to_limit: ratio(reading.p50_ns, p50_of(*task, IN_PLACE)),
             ratio_to_copy: ratio(reading.p50_ns, copy),
             ratio_to_unix: ratio(reading.p50_ns, p50_of(*task, "unix-stream")),
             ..*reading
@@ -200,7 +199,6 @@ mod tests {
             (Task::Return, IN_PLACE, 200.0),
             (Task::Return, "handfast-default", 400.0),
             (Task::Return, "unix-stream", 1600.0),
-            (Task::OneWay, "limit", 40.0),
             (Task::OneWay, "copy", 50.0),
             (Task::OneWay, "handfast-default", 100.0),
         ];
@@ -215,19 +213,18 @@ mod tests {
         });
         let readings: Vec<_> = readings.collect();
         let found = compared(&readings).into_iter().map(|(.., reading)| {
-            let ratios = [reading.ratio_to_limit, reading.ratio_to_copy];
-            (ratios.map(Option::unwrap), reading.ratio_to_unix)
+            let ratios = [reading.ratio_to_limit, reading.ratio_to_unix];
+            (reading.ratio_to_copy.unwrap(), ratios)
         });
         let expected = [
-            ([1.0, 2.0], Some(1.0 / 6.0)),
-            ([3.0, 6.0], Some(0.5)),
-            ([6.0, 12.0], Some(1.0)),
-            ([1.0, 4.0], Some(0.125)),
-            ([2.0, 8.0], Some(0.25)),
-            ([8.0, 32.0], Some(1.0)),
-            ([1.0, 0.8], None),
-            ([1.25, 1.0], None),
-            ([2.5, 2.0], None),
+            (2.0, [Some(1.0), Some(1.0 / 6.0)]),
+            (6.0, [Some(3.0), Some(0.5)]),
+            (12.0, [Some(6.0), Some(1.0)]),
+            (4.0, [Some(1.0), Some(0.125)]),
+            (8.0, [Some(2.0), Some(0.25)]),
+            (32.0, [Some(8.0), Some(1.0)]),
+            (1.0, [None, None]),
+            (2.0, [None, None]),
         ];
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
