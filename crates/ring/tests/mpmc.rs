@@ -260,7 +260,12 @@ fn members_killed_at_random_instants_leave_a_queue_the_others_use() {
     for member in 1..PARENT {
         campaign.start(member);
     }
-    while Instant::now() < end && campaign.incarnations < INCARNATIONS - 2 {
+    // On a busy machine members are killed where the kernel has stopped them, hardly ever with a claim.
+    let is_over = || match region.load(REPAIRS, Relaxed) {
+        0 => Instant::now() >= end + PATIENCE,
+        _ => Instant::now() >= end,
+    };
+    while !is_over() && campaign.incarnations < INCARNATIONS - 2 {
         campaign.await_progress(1 + random.below(5_000));
         let first = 1 + random.below(CHILDREN.into()) as u32;
         let second = 1 + random.below(CHILDREN.into()) as u32;

@@ -31,12 +31,17 @@ const PAYLOADS: [u32; 10] = [
     64, 256, 1024, 4096, 16_384, 65_536, 131_072, 262_144, 1_048_576, 8_388_608,
 ];
 
-/// One system and what it does with the payload.
+/// From here on a turn takes longer.
+const LONG_BYTES_MIN: usize = 1 << 20;
+
+/// One system and its work on the payload.
 type Turn = (Task, Box<dyn Runnable>);
 
 /// Runs the benchmark.
 pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
-    let timing = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
+    let short = run.timing(Timing::ms(2, 5), Timing::ms(8, 30));
+    // Until the memory that is used again is there, and for many calls.
+    let long = run.timing(Timing::ms(20, 100), Timing::ms(40, 200));
     let base = Plan {
         placement: run.best_placement(),
         pause: run.choose_pause(),
@@ -58,6 +63,10 @@ pub(crate) fn measure(run: &mut Run) -> io::Result<Vec<Row>> {
                     task: *task,
                     payload_bytes: *payload_bytes,
                     ..base.clone()
+                };
+                let timing = match *payload_bytes >= LONG_BYTES_MIN {
+                    true => long,
+                    false => short,
                 };
                 if let Some(sample) = run.turn(system.as_ref(), &plan, timing) {
                     readings.push((*task, system.as_ref(), Reading::of(&sample)));
