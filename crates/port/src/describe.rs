@@ -4,7 +4,7 @@ use crate::again::{self, key_of};
 use crate::error::{Misuse, RightError};
 use crate::imported::own_of;
 use crate::introduce::Provided;
-use crate::link::{self, Link, releases};
+use crate::link::{self, Link};
 use crate::moving::{self, depart, depart_member};
 use crate::options::Waiting;
 use crate::passed::Passed;
@@ -13,9 +13,9 @@ use crate::port::{NoRight, exported};
 use crate::process::Process;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
-use crate::send::{self, SendRight, ended, life, moved, origin, route};
+use crate::send::{self, SendRight, ended, moved, origin, route};
 use crate::send_once::Way;
-use crate::{give_back, lending, vine};
+use crate::{lending, vine};
 use core::cell::Cell;
 use handfast_layout::PARTS_MAX;
 use handfast_layout::link::{UNIT_BYTES, UNITS_MAX};
@@ -28,8 +28,10 @@ use std::sync::Arc;
 pub(crate) mod ahead;
 pub(crate) mod laid;
 pub(crate) mod now;
+mod undo;
 
 use laid::Laid;
+use undo::{NamedRight, Undo};
 
 /// The attachments of one message. Emptied when the message has been sent.
 #[derive(Debug, Default)]
@@ -96,89 +98,6 @@ pub(crate) struct Described {
     laid: Option<Laid>,
     /// The answer may go on to a process where nothing is remembered.
     goes_on: bool,
-}
-
-/// The effect of describing a right, to be undone if it is not sent, or finished if it is.
-pub(crate) enum Undo {
-    Nothing,
-    /// A handle counted as sent.
-    Exported(Handle),
-    Passed(Passed),
-    /// A receive right, or a port that shares a receiver, with this number.
-    Leaving(u32),
-    /// The right comes again, by this number.
-    Again(u64),
-    /// A right to a port of the peer, by its name there, which is not given back meanwhile.
-    Named(NamedRight),
-    /// An export of the vine, and what the exporter was told, if it was.
-    Introduced(Handle, Option<Provided>),
-    /// A loan reserved.
-    Lent(u32),
-}
-
-/// A right that a message names to the process of its port.
-pub(crate) struct NamedRight {
-    name: Handle,
-    /// The right itself, where the application has another: its port has moved from here.
-    own: Option<Box<SendRight>>,
-}
-
-impl Undo {
-    /// The right has been sent: what it stood for is no longer here.
-    #[inline(always)]
-    pub(crate) fn sent(
-        self,
-        (process, link): (&Arc<Process>, &Arc<Link>),
-        right: &mut Right,
-        lane: Option<u32>,
-    ) {
-        if let Some(right) = right.to_send() {
-            life::used_at(right, link, lane);
-        }
-        match self {
-            Self::Named(named) => {
-                // Before the name may be given back: after the use of it.
-                if let Some(own) = &named.own {
-                    life::used_at(own, link, lane);
-                }
-                releases::has_written(link, named.name);
-            }
-            Self::Passed(passed) => {
-                if let Right::Reply(reply) = core::mem::replace(right, Right::Dead) {
-                    passed.sent(process, link, reply);
-                }
-            }
-            Self::Lent(loan) => {
-                if let Right::Block(block) = core::mem::replace(right, Right::Dead) {
-                    lending::has_lent(link, loan, block);
-                }
-            }
-            Self::Nothing
-            | Self::Exported(_)
-            | Self::Leaving(_)
-            | Self::Again(_)
-            | Self::Introduced(..) => {}
-        }
-    }
-
-    /// The right was not sent after all.
-    pub(crate) fn take_back(self, link: &Link) {
-        match self {
-            Self::Nothing => {}
-            Self::Exported(handle) => give_back::retract(link, &link.process, handle),
-            Self::Passed(passed) => passed.take_back(link),
-            Self::Leaving(token) => moving::stays(&link.process, token),
-            Self::Again(number) => again::unsent_again(link, number),
-            Self::Lent(loan) => lending::lends_not(link, loan),
-            Self::Named(named) => releases::has_written(link, named.name),
-            Self::Introduced(handle, provided) => {
-                give_back::retract(link, &link.process, handle);
-                if let Some(provided) = provided {
-                    provided.take_back();
-                }
-            }
-        }
-    }
 }
 
 impl Described {
@@ -308,14 +227,24 @@ impl Described {
                 moving::departed(process, link, (*token, right));
             }
         }
-        if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
-            passed.sent(process, link, reply);
-        }
+        self.passes_on((process, link), load);
         for (right, undo) in load.rights.iter_mut().zip(&mut self.undo) {
             let undo = core::mem::replace(undo, Undo::Nothing);
             undo.sent((process, link), right, lane);
         }
         load.rights.clear();
+    }
+
+    /// The reply right of a call has been passed on. Before the receiver is rung: a caller that finds its answer before the word of
+    /// where that comes looks for the word without sleeping, and in vain if the ring takes long.
+    pub(crate) fn passes_on(
+        &mut self,
+        (process, link): (&Arc<Process>, &Arc<Link>),
+        load: &mut Load,
+    ) {
+        if let (Some(passed), Some(reply)) = (self.passed.take(), load.reply.take()) {
+            passed.sent(process, link, reply);
+        }
     }
 }
 

@@ -9,6 +9,7 @@
 pub mod commands;
 pub mod forge;
 mod machine;
+pub mod trace;
 
 pub use machine::not_exercised;
 

@@ -31,7 +31,6 @@ mod shared;
 pub mod stats;
 mod stream;
 pub mod systems;
-mod trace;
 pub mod wait;
 mod work;
 

@@ -1,7 +1,7 @@
 //! One memory that goes round several processes, each of which passes it on.
 
 use crate::common::{self, content};
-use handfast::{Memory, Right};
+use handfast::{Memory, ReceiveRight, Request, Right};
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -12,24 +12,23 @@ const ROUNDS: usize = 30;
 
 /// Passes what comes on to the port `next`, with the number of its memory file in the message.
 pub(crate) fn layer(name: &str, next: &str) {
-    let port = handfast::bind(name).unwrap();
     let next = handfast::connect(next).unwrap();
-    let expected = content(LEN_BYTES, KEY);
-    common::say("ready");
-    let mut request = port.receive().unwrap();
-    loop {
-        let memory = only_memory(request.take_rights());
-        assert!(*memory == *expected);
-        let seen = with_file(request.bytes(), &memory);
-        let rights = [memory.into()];
-        request = port
-            .forward_and_receive(request, &next, &seen, rights)
-            .unwrap();
-    }
+    serve(name, |port, request, seen, memory| {
+        port.forward_and_receive(request, &next, seen, [memory.into()])
+            .unwrap()
+    });
 }
 
 /// Sends what comes back to the first process.
 pub(crate) fn last(name: &str) {
+    serve(name, |port, request, seen, memory| {
+        port.reply_with_and_receive(request, seen, [memory.into()])
+            .unwrap()
+    });
+}
+
+/// Receives the memory, and has it passed on with the numbers of the file that all have seen so far.
+fn serve(name: &str, pass_on: impl Fn(&ReceiveRight, Request, &[u8], Memory) -> Request) {
     let port = handfast::bind(name).unwrap();
     let expected = content(LEN_BYTES, KEY);
     common::say("ready");
@@ -38,8 +37,7 @@ pub(crate) fn last(name: &str) {
         let memory = only_memory(request.take_rights());
         assert!(*memory == *expected);
         let seen = with_file(request.bytes(), &memory);
-        let rights = [memory.into()];
-        request = port.reply_with_and_receive(request, &seen, rights).unwrap();
+        request = pass_on(&port, request, &seen, memory);
     }
 }
 

@@ -1,14 +1,14 @@
 //! The system calls of operations that reply or forward and then receive: with rights they make as many as without.
 
 use crate::common;
-use crate::traced::{Counts, Traced};
 use handfast::{Options, OwnRight, ReceiveRight, Request, Right, SendRight, Strategy};
+use handfast_testing::trace::{Counts, Tracer};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Calls of one batch.
-const CALLS: u32 = 20;
+const CALLS: u64 = 20;
 
 /// The thread by which a call waits to be answered, of a caller that is to be asleep by then; and none.
 static CALLER: AtomicU64 = AtomicU64::new(NOBODY);
@@ -189,7 +189,7 @@ impl Case {
 
     /// The system calls of the server's thread for some calls.
     fn batch(&mut self) -> io::Result<Counts> {
-        let mut traced = Traced::attach(self.thread)?;
+        let mut tracer = Tracer::thread(self.thread)?;
         let (has_begun, is_counting) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let calls = scope.spawn(|| {
@@ -204,33 +204,35 @@ impl Case {
                 self.wait_for_sleepers();
             });
             while !calls.is_finished() {
-                if !traced.step()? {
+                if !tracer.step()? {
                     if has_begun.swap(false, Ordering::SeqCst) {
-                        traced.counts = Counts::default();
+                        tracer.take_counts();
                         is_counting.store(true, Ordering::SeqCst);
                     }
                     // Sleep: the interval of a poll with an end.
                     std::thread::sleep(Duration::from_micros(20));
                 }
             }
-            Ok(traced.counts.clone())
+            Ok(tracer.take_counts())
         })
     }
 }
 
 /// Expects that a batch of each way makes so many system calls and wakes, with a right and without. A batch is disturbed at times, and
 /// makes more then: a wait may end early, for one.
-fn expect_of_all(strategy: &str, expected: (u32, u32)) {
+fn expect_of_all(strategy: &str, expected: (u64, u64)) {
     for (number, way) in WAYS.iter().enumerate() {
         let mut case = Case::new(strategy, number);
         let mut last = None;
         let is_expected = common::within_patience(|| {
             last = match case.batch() {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    handfast_testing::not_exercised("tracing is forbidden");
+                    None
+                }
                 counts => Some(counts.unwrap()),
             };
-            // Where tracing is forbidden there is nothing to expect.
-            let is_it = |counts: &Counts| (counts.all(), counts.wakes) == expected;
+            let is_it = |counts: &Counts| (counts.calls(), counts.wakes()) == expected;
             last.as_ref().is_none_or(is_it)
         });
         assert!(is_expected, "{strategy}, {way:?}: {last:?}");

@@ -12,7 +12,6 @@ mod combined;
 mod counters;
 mod crowds;
 mod quotas;
-mod traced;
 
 #[test]
 fn a_child_process_plays_its_role() {

@@ -75,8 +75,10 @@ pub(crate) fn post_loaded<'a>(
     let (right, (ticket, lane, trouble)) =
         post_with(route::best(this), bytes_and_kind, with, waiting)?;
     spread::sent(right, bytes_and_kind.1, ticket);
+    let on = (right.process(), right.link());
+    described.passes_on(on, load);
     let woke_peer = doorbell::ring(right.link(), lane, right.receiver());
-    described.sent((right.process(), right.link()), load, Some(lane));
+    described.sent(on, load, Some(lane));
     Ok((right, (ticket, trouble, woke_peer)))
 }
 

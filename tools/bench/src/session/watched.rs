@@ -4,8 +4,8 @@ use super::{Rest, STALL_NS, Sample, Session, Snapshot};
 use crate::control::Phase;
 use crate::plan::Timing;
 use crate::process::Child;
-use crate::trace::Tracer;
 use handfast_cli::usage::ticks;
+use handfast_testing::trace::Tracer;
 use std::io;
 
 /// The results of one window, and the kernel's counts meanwhile.
@@ -109,11 +109,11 @@ impl Session {
         self.control.set_phase(Phase::Warm);
         std::thread::sleep(timing.warm);
         let ids: Vec<u32> = self.children().map(Child::id).collect();
-        let mut tracer = Tracer::attach(&ids)?;
+        let mut tracer = Tracer::processes(&ids)?;
         let before = self.snapshot()?;
         tracer.count(timing.window)?;
         let after = self.snapshot()?;
-        let calls = tracer.calls;
+        let calls = tracer.take_counts().calls();
         drop(tracer);
         self.control.set_phase(Phase::Stop);
         Ok(Traced {
