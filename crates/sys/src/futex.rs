@@ -173,15 +173,7 @@ fn timespec(deadline_ns: u64) -> libc::timespec {
 /// by [`fence_others`] of any process. Returns whether the kernel knows it.
 #[must_use]
 pub fn register_fence() -> bool {
-    // SAFETY: the call takes no pointers.
-    unsafe {
-        libc::syscall(
-            libc::SYS_membarrier,
-            libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED,
-            0,
-            0,
-        ) == 0
-    }
+    fences(libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED)
 }
 
 /// `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)`: every running thread of every registered process
@@ -194,16 +186,7 @@ pub fn fence_others() -> bool {
         // One thread runs at a time, and those that do not have passed a fence.
         return true;
     }
-    // SAFETY: the call takes no pointers.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_membarrier,
-            libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED,
-            0,
-            0,
-        )
-    };
-    result == 0
+    fences(libc::MEMBARRIER_CMD_GLOBAL_EXPEDITED)
 }
 
 /// The other half of [`fence_own_threads`], in the threads that shall not pay: keeps the compiler
@@ -231,16 +214,22 @@ pub fn fence_own_threads() {
         // See `fence_light`.
         return core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
     }
-    let command = |command: libc::c_int| {
-        // SAFETY: the call takes no pointers.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-    };
-    static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-    let known =
-        *REGISTERED.get_or_init(|| command(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED));
-    if !(known && command(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    if !(prepare_fence() && fences(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
         std::thread::sleep(core::time::Duration::from_millis(1));
     }
+}
+
+/// Announces to the kernel that this process makes such fences, which the first one does otherwise. Some 10 ms in a process with several threads, and
+/// hundreds on a busy machine; nothing after the first time. Whether the kernel knows them.
+pub fn prepare_fence() -> bool {
+    static REGISTERED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    let register = || fences(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+    !cfg!(miri) && *REGISTERED.get_or_init(register)
+}
+
+fn fences(command: libc::c_int) -> bool {
+    // SAFETY: the call takes no pointers.
+    unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
 }
 
 /// A counting word of this process alone, safe to use from a signal handler.

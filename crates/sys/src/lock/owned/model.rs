@@ -124,7 +124,9 @@ impl Words for Thread<'_> {
         }
     }
 
-    fn yield_now(&self) {
+    fn prepare_fence(&self) {}
+
+    fn give_way(&self, _: u32) {
         self.points.iter().for_each(|points| points.spin());
         loom::thread::yield_now();
     }
