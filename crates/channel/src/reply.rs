@@ -125,11 +125,12 @@ impl Slot {
         assert!(len_bytes <= handfast_layout::MESSAGE_BYTES_MAX && units.len() <= UNITS_MAX);
         let outside = len_bytes + units.len() * UNIT_BYTES > INLINE_BYTES;
         let to = if outside {
+            bytes.copy_many_to(memory, self.buffer());
             self.buffer()
         } else {
+            bytes.copy_to(memory, self.inline_bytes());
             self.inline_bytes()
         };
-        bytes.copy_to(memory, to);
         if !units.is_empty() {
             memory.copy_in(to + len_bytes, units.as_flattened());
         }

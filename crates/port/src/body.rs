@@ -20,18 +20,18 @@ impl<'a> Body<'a> {
         }
     }
 
-    /// Copies the bytes, which are as many.
-    pub(crate) fn copy_into(self, to: &mut [u8]) {
+    /// Copies the bytes, which are as many: `copy` copies each piece.
+    pub(crate) fn copy_into(self, to: &mut [u8], copy: impl Fn(&[u8], &mut [u8])) {
         match self {
-            Self::One(bytes) => to.copy_from_slice(bytes),
-            Self::Many(pieces) => pieces.copy_into(to),
+            Self::One(bytes) => copy(bytes, to),
+            Self::Many(pieces) => pieces.copy_into(to, copy),
         }
     }
 
     /// In one piece, for those who take no other.
     pub(crate) fn to_vec(self) -> Vec<u8> {
         let mut bytes = vec![0; self.len_bytes()];
-        self.copy_into(&mut bytes);
+        self.copy_into(&mut bytes, |from, to| to.copy_from_slice(from));
         bytes
     }
 }
@@ -50,6 +50,14 @@ impl Bytes for Body<'_> {
         match self {
             Self::One(bytes) => bytes.copy_to(memory, at),
             Self::Many(pieces) => pieces.copy_to(memory, at),
+        }
+    }
+
+    #[inline]
+    fn copy_many_to(self, memory: &impl Memory, at: usize) {
+        match self {
+            Self::One(bytes) => bytes.copy_many_to(memory, at),
+            Self::Many(pieces) => pieces.copy_many_to(memory, at),
         }
     }
 }

@@ -10,6 +10,8 @@ pub trait Bytes: Copy {
 
     /// Copies them in, one behind the other.
     fn copy_to(self, memory: &impl Memory, at: usize);
+    /// The same, where they may be many ([`Memory::copy_many_in`]).
+    fn copy_many_to(self, memory: &impl Memory, at: usize);
 }
 
 impl Bytes for &[u8] {
@@ -21,6 +23,11 @@ impl Bytes for &[u8] {
     #[inline(always)]
     fn copy_to(self, memory: &impl Memory, at: usize) {
         memory.copy_in(at, self);
+    }
+
+    #[inline(always)]
+    fn copy_many_to(self, memory: &impl Memory, at: usize) {
+        memory.copy_many_in(at, self);
     }
 }
 
@@ -43,12 +50,12 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Copies them, one behind the other, as far as there is room.
-    pub fn copy_into(self, mut to: &mut [u8]) {
+    /// Copies them, one behind the other, as far as there is room: `copy` copies each, between slices of the same length.
+    pub fn copy_into(self, mut to: &mut [u8], copy: impl Fn(&[u8], &mut [u8])) {
         for piece in self.pieces {
             let count = piece.len().min(to.len());
             let (here, rest) = to.split_at_mut(count);
-            here.copy_from_slice(&piece[..count]);
+            copy(&piece[..count], here);
             to = rest;
         }
     }
@@ -59,9 +66,13 @@ impl Bytes for Pieces<'_> {
         self.len_bytes
     }
 
-    fn copy_to(self, memory: &impl Memory, mut at: usize) {
+    fn copy_to(self, memory: &impl Memory, at: usize) {
+        self.copy_many_to(memory, at);
+    }
+
+    fn copy_many_to(self, memory: &impl Memory, mut at: usize) {
         for piece in self.pieces {
-            memory.copy_in(at, piece);
+            memory.copy_many_in(at, piece);
             at += piece.len();
         }
     }

@@ -4,6 +4,10 @@
 //! accesses or inline assembly, which the compiler may neither repeat, split into reads it relies
 //! on to agree, nor assume stable. docs/limits.md states what Rust's memory model says about this.
 
+mod past;
+
+pub(crate) use past::copy_past_caches;
+
 /// Copies `len_bytes` bytes; the ranges do not overlap (one is private, one is shared).
 ///
 /// # Safety

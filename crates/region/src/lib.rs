@@ -15,6 +15,7 @@
 
 mod bytes;
 mod copy;
+mod copying;
 mod lent;
 #[cfg(feature = "model")]
 pub mod model;
@@ -24,6 +25,7 @@ mod tally;
 mod view;
 
 pub use bytes::{Bytes, Pieces};
+pub use copying::copy_to_reader;
 pub use handfast_sys::futex::Wait;
 pub use lent::{Block, Lent, create_blocks};
 pub use sealed::{Draft, Sealed};
@@ -90,6 +92,11 @@ pub trait Memory: Send + Sync {
     fn prefetch_write(&self, _at: usize) {}
     /// Copies message bytes in.
     fn copy_in(&self, at: usize, bytes: &[u8]);
+    /// The same, for bytes that may be many, by a call of a function.
+    #[inline(always)]
+    fn copy_many_in(&self, at: usize, bytes: &[u8]) {
+        self.copy_in(at, bytes);
+    }
     /// Copies message bytes out. The result is private; the source may have changed midway, so
     /// it is only meaningful once the protocol says the writer was done.
     fn copy_out(&self, at: usize, bytes: &mut [u8]);
@@ -323,6 +330,11 @@ impl Memory for Region {
     #[inline(always)]
     fn copy_in(&self, at: usize, bytes: &[u8]) {
         self.view().copy_in(at, bytes);
+    }
+
+    #[inline(always)]
+    fn copy_many_in(&self, at: usize, bytes: &[u8]) {
+        self.view().copy_many_in(at, bytes);
     }
 
     #[inline(always)]

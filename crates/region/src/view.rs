@@ -1,6 +1,6 @@
 //! A region as a value in registers, and all access to its memory.
 
-use crate::{LEN_BYTES_MIN, Memory, Region, Wait, copy};
+use crate::{LEN_BYTES_MIN, Memory, Region, Wait, copy, copying};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -149,6 +149,13 @@ impl Memory for View<'_> {
         let to = self.pointer(at, bytes.len());
         // SAFETY: the destination is in bounds of this region; the source is a private slice.
         unsafe { copy::copy(bytes.as_ptr(), to, bytes.len()) };
+    }
+
+    #[inline(always)]
+    fn copy_many_in(&self, at: usize, bytes: &[u8]) {
+        let to = self.pointer(at, bytes.len());
+        // SAFETY: the destination is in bounds of this region; the source is a private slice.
+        unsafe { copying::copy(bytes, to) };
     }
 
     #[inline(always)]

@@ -9,7 +9,7 @@ use crate::link::Link;
 use crate::link::long::{self, NoBlock, Use};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::part::Part;
-use handfast_region::Bytes;
+use handfast_region::{Bytes, copy_to_reader};
 use std::sync::Arc;
 
 /// Bytes that lie in a block of the link with this number; and the loan, while they are described.
@@ -59,7 +59,7 @@ impl Described {
                         len_bytes: bytes.len_bytes(),
                     },
                 })?;
-                bytes.copy_into(&mut block);
+                bytes.copy_into(&mut block, copy_to_reader);
                 block
             }
         };

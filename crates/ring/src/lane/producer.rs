@@ -97,11 +97,14 @@ impl Producer {
             let offset = self.take_block(memory, body_bytes)?;
             // Relaxed: published by the sequence word (E1), as all below.
             memory.store(at + slot::ARENA, offset, Relaxed);
-            self.place.arena() + offset as usize
+            let to = self.place.arena() + offset as usize;
+            bytes.copy_many_to(memory, to);
+            to
         } else {
-            at + slot::BYTES
+            let to = at + slot::BYTES;
+            bytes.copy_to(memory, to);
+            to
         };
-        bytes.copy_to(memory, to);
         match units {
             [] => {}
             [unit] => {
