@@ -4,6 +4,37 @@
 //! accesses or inline assembly, which the compiler may neither repeat, split into reads it relies
 //! on to agree, nor assume stable. docs/limits.md states what Rust's memory model says about this.
 
+/// Copies blocks of 64 bytes from `from` to `to` by this instruction for each store, and this one at the end.
+#[cfg(target_arch = "x86_64")]
+macro_rules! copy_blocks_by {
+    ($store:literal, $end:literal, $from:expr, $to:expr, $len_bytes:expr) => {
+        core::arch::asm!(
+            "2:",
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            concat!($store, " [{to}], {a}"),
+            concat!($store, " [{to} + 16], {b}"),
+            concat!($store, " [{to} + 32], {c}"),
+            concat!($store, " [{to} + 48], {d}"),
+            "add {from}, 64",
+            "add {to}, 64",
+            "sub {len}, 64",
+            "jnz 2b",
+            $end,
+            from = inout(reg) $from => _,
+            to = inout(reg) $to => _,
+            len = inout(reg) $len_bytes => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        )
+    };
+}
+
 mod past;
 
 pub(crate) use past::copy_past_caches;
@@ -149,31 +180,7 @@ unsafe fn copy_blocks_wide(from: *const u8, to: *mut u8, len_bytes: usize) {
 #[inline(never)]
 unsafe fn copy_blocks_narrow(from: *const u8, to: *mut u8, len_bytes: usize) {
     // SAFETY: reads and writes exactly `len_bytes` bytes of the two ranges the caller vouches for.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "movups {a}, [{from}]",
-            "movups {b}, [{from} + 16]",
-            "movups {c}, [{from} + 32]",
-            "movups {d}, [{from} + 48]",
-            "movups [{to}], {a}",
-            "movups [{to} + 16], {b}",
-            "movups [{to} + 32], {c}",
-            "movups [{to} + 48], {d}",
-            "add {from}, 64",
-            "add {to}, 64",
-            "sub {len}, 64",
-            "jnz 2b",
-            from = inout(reg) from => _,
-            to = inout(reg) to => _,
-            len = inout(reg) len_bytes => _,
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
-            options(nostack),
-        );
-    }
+    unsafe { copy_blocks_by!("movups", "", from, to, len_bytes) };
 }
 
 /// Copies blocks of 64 bytes.

@@ -6,12 +6,11 @@
 
 use crate::copy;
 use core::sync::atomic::{AtomicU32, Ordering};
+use handfast_layout::LINE;
 use handfast_sys::clock;
 
 /// Shorter copies go through the caches, and are not timed.
 const LONG_BYTES_MIN: usize = 16 * 1024;
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 /// How the last copies to an address have gone, by pieces of the address space: a lane or an arena has one reader. Two that share an entry
 /// disturb each other, and lose some time.
@@ -26,7 +25,7 @@ const PIECE_BYTES: usize = 1 << 20;
 pub fn copy_to_reader(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len());
     // SAFETY: two slices of this length.
-    unsafe { copy(from, to.as_mut_ptr()) };
+    unsafe { copy_many(from, to.as_mut_ptr()) };
 }
 
 /// As [`copy_to_reader`].
@@ -34,7 +33,7 @@ pub fn copy_to_reader(from: &[u8], to: &mut [u8]) {
 /// # Safety
 /// As [`copy::copy`]: `to` is the side that may be shared.
 #[inline(never)]
-pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
+pub(crate) unsafe fn copy_many(from: &[u8], to: *mut u8) {
     if from.len() < LONG_BYTES_MIN {
         // SAFETY: the caller vouches for both ranges.
         return unsafe { copy::copy(from.as_ptr(), to, from.len()) };
@@ -45,7 +44,7 @@ pub(crate) unsafe fn copy(from: &[u8], to: *mut u8) {
 }
 
 /// # Safety
-/// As [`copy`].
+/// As [`copy_many`].
 unsafe fn copy_long(from: &[u8], to: *mut u8, word: &AtomicU32) {
     // Relaxed, both: hints of threads that may copy at the same time, each of which is good.
     let mut course = Course::of(word.load(Ordering::Relaxed));
@@ -57,7 +56,7 @@ unsafe fn copy_long(from: &[u8], to: *mut u8, word: &AtomicU32) {
             // SAFETY: as above.
             unsafe { copy::copy(from.as_ptr(), to, from.len()) };
             let took_ns = clock::ticks_ns().saturating_sub(start_ns);
-            course.copied(from.len() / LINE_BYTES, took_ns);
+            course.copied(from.len() / LINE, took_ns);
         }
     }
     word.store(course.word(), Ordering::Relaxed);

@@ -155,7 +155,7 @@ impl Memory for View<'_> {
     fn copy_many_in(&self, at: usize, bytes: &[u8]) {
         let to = self.pointer(at, bytes.len());
         // SAFETY: the destination is in bounds of this region; the source is a private slice.
-        unsafe { copying::copy(bytes, to) };
+        unsafe { copying::copy_many(bytes, to) };
     }
 
     #[inline(always)]

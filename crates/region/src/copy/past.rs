@@ -1,5 +1,8 @@
 //! A copy past the caches, which fetches no line of the destination first.
 
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+use handfast_layout::LINE;
+
 /// As [`copy`](super::copy), past the caches. Returns when the bytes are ordered before every later store, as those of the other copies are.
 /// Where the processor has no such stores this is the other copy.
 ///
@@ -9,8 +12,8 @@ pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, len_bytes: u
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         // A store past the caches that does not fill its line is slow.
-        let head = to.align_offset(64).min(len_bytes);
-        let tail = head + (len_bytes - head) / 64 * 64;
+        let head = to.align_offset(LINE).min(len_bytes);
+        let tail = head + (len_bytes - head) / LINE * LINE;
         // SAFETY: the first part of both ranges, for which the caller vouches.
         unsafe { super::copy(from, to, head) };
         if head < tail {
@@ -34,32 +37,7 @@ pub(crate) unsafe fn copy_past_caches(from: *const u8, to: *mut u8, len_bytes: u
 unsafe fn stream(from: *const u8, to: *mut u8, len_bytes: usize) {
     // The fence: nothing else orders stores past the caches. With it, whatever publishes the bytes need not know how they were copied.
     // SAFETY: reads and writes exactly `len_bytes` bytes of the two ranges the caller vouches for.
-    unsafe {
-        core::arch::asm!(
-            "2:",
-            "movups {a}, [{from}]",
-            "movups {b}, [{from} + 16]",
-            "movups {c}, [{from} + 32]",
-            "movups {d}, [{from} + 48]",
-            "movntps [{to}], {a}",
-            "movntps [{to} + 16], {b}",
-            "movntps [{to} + 32], {c}",
-            "movntps [{to} + 48], {d}",
-            "add {from}, 64",
-            "add {to}, 64",
-            "sub {len}, 64",
-            "jnz 2b",
-            "sfence",
-            from = inout(reg) from => _,
-            to = inout(reg) to => _,
-            len = inout(reg) len_bytes => _,
-            a = out(xmm_reg) _,
-            b = out(xmm_reg) _,
-            c = out(xmm_reg) _,
-            d = out(xmm_reg) _,
-            options(nostack),
-        );
-    }
+    unsafe { copy_blocks_by!("movntps", "sfence", from, to, len_bytes) };
 }
 
 #[cfg(test)]

@@ -135,7 +135,7 @@ fn give_way(looks: u32) {
     const NAP: Duration = Duration::from_micros(50);
     match looks <= YIELDS {
         true => crate::cpu::yield_now(),
-        false => std::thread::sleep(NAP),
+        false => crate::clock::sleep(NAP),
     }
 }
 
