@@ -2,12 +2,14 @@
 //!
 //! * [`arm`]: when a post must ring, and when it need not.
 //! * [`bell`]: finding the lane that rang among thousands, and the one place a receiver sleeps.
+//! * [`fill`]: a long message, while its sender still writes it.
 //! * [`loan`]: giving back what was lent.
 //! * [`reply`]: the slot a caller waits in.
 #![forbid(unsafe_code)]
 
 pub mod arm;
 pub mod bell;
+pub mod fill;
 pub mod loan;
 pub mod reply;
 

@@ -30,7 +30,7 @@ compile_error!("handfast's shared layouts are defined for 64-bit little-endian m
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
 /// refuses with both named.
-pub const LAYOUT_VERSION: u32 = 16;
+pub const LAYOUT_VERSION: u32 = 17;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
 pub const FEATURES: u64 = 0;

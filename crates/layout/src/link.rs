@@ -15,7 +15,7 @@
 //! On each side the *caller* writes requests and the *callee* writes replies. Most of the region
 //! is never touched: pages of a memory file exist only once written.
 
-use crate::loan::LOANS;
+use crate::loan::{LOANS, fill};
 use crate::{LINE, MESSAGE_BYTES_MAX, PAGE, PARTS_MAX, page_align};
 
 /// Lanes per side: request rings, one per calling thread until the bound is reached.
@@ -120,9 +120,13 @@ pub mod lane {
     pub const RECEIVER: usize = 3 * LINE;
     /// The lane leads nowhere at present.
     pub const NO_RECEIVER: u32 = u32::MAX;
+    /// First of the words of [`fill`](crate::loan::fill). Caller writes.
+    pub const FILL: usize = 3 * LINE + 16;
     /// Bytes of all control lines.
     pub const CONTROL_BYTES: usize = 4 * LINE;
 }
+
+const _: () = assert!(lane::FILL + fill::BYTES_ALL <= lane::CONTROL_BYTES);
 
 /// Arena classes of a lane: block length and count. A message takes the smallest class that
 /// holds it; a larger block serves when the class is used up.

@@ -49,6 +49,25 @@ pub struct Geometry {
     block_bytes: u64,
 }
 
+/// Word offsets, from [`lane::FILL`](crate::link::lane::FILL) on, of what the caller says about a block that it fills with a long message, before the message is
+/// sent. All words are hints.
+pub mod fill {
+    /// Number of the fill among all of this caller's; zero while there is none. The publishing word.
+    pub const SERIAL: usize = 0;
+    /// For an answer, the number of its reply slot, plus one; zero for a message of the lane.
+    pub const ANSWERS: usize = 4;
+    /// The caller's number for the arena.
+    pub const ARENA: usize = 8;
+    /// Which block of it.
+    pub const BLOCK: usize = 12;
+    /// How long the message is.
+    pub const LEN: usize = 16;
+    /// How many of its bytes are there.
+    pub const REACHED: usize = 20;
+    /// Bytes of all words.
+    pub const BYTES_ALL: usize = 24;
+}
+
 /// A block that is lent with a message, as the message describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LentBlock {
@@ -62,6 +81,9 @@ pub struct LentBlock {
     pub generation: u32,
     /// How many bytes of the block.
     pub len_bytes: u64,
+    /// For the bytes of a message: the number of the fill that has written them ([`fill`]), if it was said. Zero
+    /// otherwise.
+    pub fill: u32,
 }
 
 /// A statement about arenas.

@@ -201,7 +201,7 @@ impl Part {
         });
         if let Self::Loan(lent) | Self::Bytes(lent) = self {
             let [low, high] = [lent.len_bytes as u32, (lent.len_bytes >> 32) as u32];
-            units[1] = unit([lent.generation, 0, low, high]);
+            units[1] = unit([lent.generation, lent.fill, low, high]);
             return (units, 2);
         }
         if let Self::Third {
@@ -313,17 +313,17 @@ impl Part {
                 Self::Memory { number, len_bytes }
             }
             [kind @ (LOAN | BYTES), arena, block, loan] => {
-                let [generation, 0, low, high] = words(units.get(1)?) else {
-                    return None;
-                };
+                let [generation, fill, low, high] = words(units.get(1)?);
                 let lent = LentBlock {
                     arena,
                     block,
                     loan,
                     generation,
                     len_bytes: long(low, high),
+                    fill,
                 };
                 let part = match kind {
+                    LOAN if fill != 0 => return None,
                     LOAN => Self::Loan(lent),
                     _ => Self::Bytes(lent),
                 };

@@ -1,6 +1,7 @@
 //! Taking up the rights that came with a message, and giving back those that no thread holds any more.
 
 use crate::again::{self, keep};
+use crate::ahead;
 use crate::arriving::adopt_one;
 use crate::bound::Moving;
 use crate::descriptors::{lost, take_up, take_up_memory};
@@ -99,7 +100,15 @@ fn take_bytes(
             advice: None,
             limit: MESSAGE_BYTES_MAX as u64,
         }),
-        (Ok(loan), _) => message.fill(len_bytes, |bytes| loan.copy_left(bytes).is_ok()),
+        (Ok(loan), _) => {
+            if lent.fill != 0 {
+                link.parts.fills.has_come();
+            }
+            let ahead = ahead::take(link, &lent);
+            message.fill(len_bytes, ahead, |from, bytes| {
+                loan.copy_left(from, bytes).is_ok()
+            });
+        }
     }
     Ok(count)
 }

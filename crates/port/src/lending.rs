@@ -26,6 +26,7 @@ const fn described(block: u32, len_bytes: u64, reserved: Reserved) -> LentBlock 
         loan: reserved.loan,
         generation: reserved.generation,
         len_bytes,
+        fill: 0,
     }
 }
 

@@ -7,9 +7,11 @@
 mod send;
 mod send_once;
 
+mod ahead;
 mod binding;
 mod body;
 mod bound;
+mod buffers;
 mod call;
 mod call_slots;
 mod cancel;

@@ -29,6 +29,7 @@ pub(crate) mod connection;
 pub(crate) mod counters;
 pub(crate) mod deaths;
 pub(crate) mod doorbell;
+pub(crate) mod fills;
 pub(crate) mod group;
 pub(crate) mod hearing;
 pub(crate) mod held;

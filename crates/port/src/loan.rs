@@ -101,9 +101,9 @@ impl Loan {
         lender.still_lent()
     }
 
-    /// Copies all bytes, also when the link has ended: those of a message that its sender does not write again.
-    pub(crate) fn copy_left(&self, bytes: &mut [u8]) -> Result<(), LoanError> {
-        let (at, lender) = self.place(0, bytes.len())?;
+    /// As [`Self::copy_to`], also when the link has ended: bytes of a message, which its sender does not write again.
+    pub(crate) fn copy_left(&self, from: usize, bytes: &mut [u8]) -> Result<(), LoanError> {
+        let (at, lender) = self.place(from, bytes.len())?;
         lender.memory.get().copy_out(at, bytes);
         match lender.memory.get().is_forked() {
             true => Err(LoanError::Misuse(Misuse::Forked)),

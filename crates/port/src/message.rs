@@ -1,5 +1,6 @@
 //! Messages received: private bytes, short ones without allocation.
 
+use crate::buffers;
 use crate::error::Exhausted;
 use crate::link::Link;
 use crate::loan::Loan;
@@ -8,7 +9,6 @@ use crate::receive_right::close_apart;
 use crate::reply_right::ReplyRight;
 use crate::right::Right;
 use crate::users::{Foreign, Users};
-use core::cell::Cell;
 use handfast_layout::link::INLINE_BYTES;
 use handfast_ring::lane::{Inline, Sink, Target, Unit};
 use std::sync::Arc;
@@ -49,28 +49,8 @@ struct Aside {
     lost: Option<Exhausted>,
 }
 
-/// The longest buffer that a thread keeps for the next long message.
-const KEPT_BYTES_MAX: usize = 16 * 1024 * 1024;
-/// A buffer serves for messages that are shorter by so many times at most.
-const WASTE_MAX: usize = 8;
-
 thread_local! {
     static POOL: Pool<Body> = const { Pool::new() };
-    /// The buffer of this thread's last long message.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
-
-/// A buffer of this length: this thread's last one, unless that is far too long. `None`: there is no memory.
-fn buffer(len_bytes: usize) -> Option<Vec<u8>> {
-    let mut kept = BUFFER.try_with(Cell::take).unwrap_or_default();
-    if (len_bytes..=WASTE_MAX * len_bytes).contains(&kept.capacity()) {
-        kept.resize(len_bytes, 0);
-        return Some(kept);
-    }
-    let _ = BUFFER.try_with(|known| known.set(kept));
-    // A vector of zeros is made of the kernel's, without writing any, and ends the process where there is no memory.
-    Vec::<u8>::new().try_reserve_exact(len_bytes).ok()?;
-    Some(vec![0; len_bytes])
 }
 
 impl Pooled for Body {
@@ -212,15 +192,24 @@ impl Message {
         }
     }
 
-    /// Fills it with so many bytes, more than go through a lane, in a buffer of their own. `fill` says whether it has. They are lost where
-    /// there is no memory.
-    pub(crate) fn fill(&mut self, len_bytes: usize, fill: impl FnOnce(&mut [u8]) -> bool) {
+    /// Fills it with so many bytes, more than go through a lane, in a buffer of their own: `ahead` is one, with the number of bytes that are
+    /// in it already. `fill` says whether it has, from which byte on. They are lost where there is no memory.
+    pub(crate) fn fill(
+        &mut self,
+        len_bytes: usize,
+        ahead: Option<(Vec<u8>, usize)>,
+        fill: impl FnOnce(usize, &mut [u8]) -> bool,
+    ) {
         const NO_MEMORY: Exhausted = Exhausted {
             what: "memory for the bytes of a long message",
             advice: Some("raise RLIMIT_AS or the memory limit of this process"),
             limit: 0,
         };
-        let filled = buffer(len_bytes).and_then(|mut bytes| fill(&mut bytes).then_some(bytes));
+        let (buffer, from) = match ahead {
+            Some((buffer, copied)) => (Some(buffer), copied),
+            None => (buffers::take(len_bytes), 0),
+        };
+        let filled = buffer.and_then(|mut bytes| fill(from, &mut bytes[from..]).then_some(bytes));
         match (filled, &mut self.body) {
             (Some(bytes), Some(body)) => {
                 body.aside.get_or_insert_default().bytes = bytes;
@@ -303,9 +292,7 @@ impl Body {
         let Some(aside) = self.aside.take() else {
             return;
         };
-        if (1..=KEPT_BYTES_MAX).contains(&aside.bytes.len()) {
-            let _ = BUFFER.try_with(|kept| kept.set(aside.bytes));
-        }
+        buffers::keep(aside.bytes);
     }
 
     #[cold]

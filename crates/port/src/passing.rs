@@ -2,10 +2,11 @@
 
 use crate::awaited::Awaited;
 use crate::body::Body;
+use crate::describe::laid::Reader;
 use crate::describe::{Described, Load};
 use crate::error::{Exhausted, Misuse, RightError, SendError};
 use crate::link::held::Held;
-use crate::link::long::{self, Use};
+use crate::link::long;
 use crate::link::returns::Own;
 use crate::message::Message;
 use crate::options::Waiting;
@@ -125,7 +126,7 @@ fn answer_long(slot: &ReplySlot, bytes: &[u8], part: Part) -> Result<(), RightEr
     // The blocks of the link have a lock.
     let _shield = deadline::shield();
     let mut described = Described::new();
-    let body = described.lay(link, Body::One(bytes), Use::Reply)?;
+    let body = described.lay(link, Body::One(bytes), Reader::Caller { slot: slot.index })?;
     described.add(part);
     slot.answer_described(body, described.units());
     described.sent((&link.process, link), &mut Load::default(), None);

@@ -222,9 +222,11 @@ impl Poller {
             return self.next_notice();
         }
         if self.rota.waiting() > 0 {
-            in_turn::admit_due(self)
-        } else {
-            None
+            return in_turn::admit_due(self);
+        }
+        match self.looks.long {
+            true => in_turn::copy_ahead(self),
+            false => None,
         }
     }
 
@@ -397,6 +399,10 @@ impl Poller {
     #[cold]
     fn taken_long(&mut self, key: Key, header: Header) -> Option<Request> {
         let (len_bytes, is_lost) = (self.spare.bytes().len(), self.spare.lost().is_some());
+        self.looks.long = true;
+        if let Some(lane) = &self.lanes[key] {
+            lane.link.parts.fills.came_from(header.cpu);
+        }
         let request = match through::look_up(self, key, header) {
             Err(fault) => places::poison(self, key, fault),
             // Where it is lost, its right is told of as unused, and nothing is passed on.

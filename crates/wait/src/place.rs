@@ -28,6 +28,12 @@ pub trait Place {
         false
     }
 
+    /// How long the looks of this wait have worked on an event that was about to come: the wait was over before. Asked for once, at the
+    /// end.
+    fn worked_ns(&mut self) -> u64 {
+        0
+    }
+
     /// A delay of so many pauses.
     fn pause(&mut self, pauses: u32) {
         (0..pauses).for_each(|_| core::hint::spin_loop());

@@ -135,9 +135,7 @@ impl Waiter {
         let learns = self.strategy == Strategy::Adaptive;
         if let Some(ended) = spun {
             if ended == Ended::Ready && learns {
-                self.ended_ns = clock::ticks_ns();
-                self.policy
-                    .ended(self.ended_ns.saturating_sub(start_ns), woke_peer);
+                self.learn_of(place, start_ns, None, woke_peer);
             }
             return (ended, cost);
         }
@@ -151,12 +149,7 @@ impl Waiter {
             let parked = place.park(how, deadline_ns, start);
             if parked.ready {
                 if learns {
-                    self.ended_ns = clock::ticks_ns();
-                    let elapsed_ns = self.ended_ns.saturating_sub(start_ns);
-                    let delay_ns = parked
-                        .posted_after_ns
-                        .map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
-                    self.policy.ended(delay_ns, woke_peer);
+                    self.learn_of(place, start_ns, parked.posted_after_ns, woke_peer);
                 }
                 return (Ended::Ready, cost);
             }
@@ -164,6 +157,21 @@ impl Waiter {
                 return (Ended::TimedOut, cost);
             }
         }
+    }
+
+    /// A wait ends that began then, and for whose event its waker has left a stamp or not.
+    fn learn_of(
+        &mut self,
+        place: &mut impl Place,
+        start_ns: u64,
+        posted_after_ns: Option<u64>,
+        woke_peer: bool,
+    ) {
+        self.ended_ns = clock::ticks_ns();
+        let elapsed_ns = self.ended_ns.saturating_sub(start_ns);
+        let elapsed_ns = elapsed_ns.saturating_sub(place.worked_ns());
+        let delay_ns = posted_after_ns.map_or(elapsed_ns, |ns| ns.min(elapsed_ns));
+        self.policy.ended(delay_ns, woke_peer);
     }
 
     /// Spins as the strategy says, for a task, which blocks its executor meanwhile and is not to sleep here:

@@ -198,6 +198,7 @@ impl Hand {
             loan: 0,
             generation: 1,
             len_bytes: 64,
+            fill: 0,
         })));
         self.post_units(&units_of(&Part::Bytes(LentBlock {
             arena: number,
@@ -205,6 +206,7 @@ impl Hand {
             loan: 1,
             generation: 1,
             len_bytes: len_bytes / u64::from(place),
+            fill: 0,
         })));
     }
 

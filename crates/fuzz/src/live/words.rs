@@ -156,6 +156,7 @@ impl<'a> Words<'a> {
                 loan: value(input)?,
                 generation: value(input)?,
                 len_bytes: length(input)? as u64,
+                fill: 0,
             }),
             10 => Part::Bytes(LentBlock {
                 arena: value(input)?,
@@ -163,6 +164,7 @@ impl<'a> Words<'a> {
                 loan: value(input)?,
                 generation: value(input)?,
                 len_bytes: one_of(input, &[65_537, 131_072, 1, u64::MAX])?.unwrap_or(0),
+                fill: value(input)?,
             }),
             _ => return Ok(vec![input.arbitrary()?; 1]),
         };

@@ -200,6 +200,7 @@ fn send(hand: &mut Hand, kind: &str, fd: &OwnedFd) {
                 loan: 0,
                 generation: 1,
                 len_bytes: LEN_BYTES,
+                fill: 0,
             });
             (ControlMessage::Arena(told).encode().to_vec(), part)
         }

@@ -50,6 +50,7 @@ const LENT: LentBlock = LentBlock {
     loan: LOANS - 1,
     generation: 1,
     len_bytes: BLOCK_BYTES,
+    fill: 0,
 };
 const HONEST: Part = Part::Loan(LENT);
 
@@ -163,6 +164,7 @@ const fn bytes_of(loan: u32, len_bytes: u64) -> Part {
         loan,
         generation: 1,
         len_bytes,
+        fill: 0,
     })
 }
 

@@ -3,7 +3,7 @@
 
 pub(crate) mod waiting;
 
-use crate::common::{self, call, content};
+use crate::common::{self, Random, call, content};
 use handfast::error::{ReceiveError, SendError};
 use handfast::{Batch, LONG_BYTES_MAX, MESSAGE_BYTES_MAX, NotReceived, Options, Strategy};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -58,6 +58,47 @@ fn messages_of_every_size_come_back_intact() {
     assert!(refused.to_string().contains("67108864"), "{refused}");
     assert_eq!(right.send(&long).unwrap_err(), refused);
     call(&right, b"and on it goes");
+}
+
+/// Receivers and callers copy such messages while their senders still write them; some of these are given up midway, or have no room.
+#[test]
+fn long_messages_come_back_intact_beside_those_that_are_given_up() {
+    /// All of one length of block: there are fewer of each where lengths are mixed.
+    const LENGTHS: u64 = 512 * 1024;
+    let name = common::name("long-intact");
+    let server = common::start("echo by strategy", &[&name, "2", "adaptive"]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let seed = Random::seeded("long messages").next();
+    std::thread::scope(|scope| {
+        for thread in 0..3u64 {
+            let right = &right;
+            scope.spawn(move || {
+                let mut random = Random::of(seed ^ thread);
+                let source = content(3 * LENGTHS as usize, thread);
+                for _ in 0..150 {
+                    let len_bytes = (LENGTHS + 1 + random.below(LENGTHS)) as usize;
+                    let from = random.below(LENGTHS) as usize;
+                    let bytes = &source[from..][..len_bytes];
+                    match random.below(40) {
+                        // Seldom: such an answer keeps its memory until its slot is used again, and other answers may find none.
+                        0 if thread == 0 => {
+                            let timeout = Duration::from_micros(random.below(100));
+                            match right.call_timeout(bytes, timeout) {
+                                Ok(reply) => assert_eq!(reply.bytes(), bytes),
+                                Err(error) => assert_eq!(error, SendError::TimedOut),
+                            }
+                        }
+                        1..10 => match right.try_call(bytes) {
+                            Ok(call) => assert_eq!(call.wait().unwrap().bytes(), bytes),
+                            Err(error) => assert_eq!(error, SendError::Full),
+                        },
+                        _ => call(right, bytes),
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]

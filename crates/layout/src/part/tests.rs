@@ -163,6 +163,7 @@ fn loans_come_back_and_what_is_none_is_refused() {
         loan: 255,
         generation: u32::MAX,
         len_bytes: 0x2_0000_0001,
+        fill: 0,
     });
     let (units, count) = loan.to_units();
     assert_eq!((Part::parse(&units), count), (Some((loan, 2)), 2));
@@ -181,9 +182,11 @@ fn loans_come_back_and_what_is_none_is_refused() {
         loan: 255,
         generation: u32::MAX,
         len_bytes: 0x2_0000_0001,
+        fill: 0x0403_0201,
     });
     let mut of_bytes = units;
     of_bytes[0][0] = 11;
+    of_bytes[1][4..8].copy_from_slice(&[1, 2, 3, 4]);
     assert_eq!(bytes.to_units(), (of_bytes, 2));
     assert_eq!(Part::parse(&of_bytes), Some((bytes, 2)));
 }

@@ -1,9 +1,11 @@
 //! How a caller waits for its answer.
 
 use super::Call;
+use crate::ahead;
 use crate::announced;
 use crate::link::doorbell;
 use crate::send::{SendRight, spread};
+use crate::slots::SLOTS_PER_LANE;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::bell;
@@ -16,7 +18,7 @@ pub(super) struct Answer<'a, 'b>(pub(super) &'a mut Call<'b>);
 impl Place for Answer<'_, '_> {
     #[inline]
     fn look(&mut self) -> bool {
-        self.0.is_answered_or_troubled()
+        self.0.is_answered_or_troubled() || self.0.copies_ahead()
     }
 
     fn is_caller(&self) -> bool {
@@ -42,6 +44,10 @@ impl Place for Answer<'_, '_> {
         self.0.shares_processor()
     }
 
+    fn worked_ns(&mut self) -> u64 {
+        ahead::worked_ns()
+    }
+
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let call = &mut *self.0;
         let (right, ticket) = (call.right, call.state.ticket);
@@ -49,8 +55,9 @@ impl Place for Answer<'_, '_> {
         let (mut hopes, until) = (call.state.hopes, || until(right, deadline_ns));
         let of = (link, ticket.index, ticket.generation);
         let look = || call.is_answered_or_troubled();
-        let parked = announced::sleep(of, (how, start), &mut hopes, look, until);
+        let mut parked = announced::sleep(of, (how, start), &mut hopes, look, until);
         call.state.hopes = hopes;
+        parked.ready = parked.ready || call.copies_ahead();
         let hint = bell::load_hint(doorbell::bells(link), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
@@ -62,6 +69,15 @@ impl Place for Answer<'_, '_> {
 }
 
 impl Call<'_> {
+    /// Copies what is there of a long answer that is not sent yet. Whether it has come then, or something else has happened.
+    #[inline]
+    fn copies_ahead(&self) -> bool {
+        let (link, slot) = (self.right.link(), self.state.ticket.index);
+        link.parts.fills.come()
+            && ahead::look(link, slot / SLOTS_PER_LANE, slot + 1)
+            && ahead::await_soon(|| self.is_answered_or_troubled().then_some(())).is_some()
+    }
+
     /// Whether the server is known to work on this thread's processor.
     pub(crate) fn shares_processor(&self) -> bool {
         // Relaxed: a hint.

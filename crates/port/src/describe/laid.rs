@@ -1,22 +1,40 @@
 //! The bytes of long messages: laid in a block that is lent with the message.
 
 use super::Described;
+use crate::ahead::STEP_BYTES;
 use crate::arena::Block;
 use crate::body::Body;
 use crate::error::RightError;
 use crate::lending;
-use crate::link::Link;
+use crate::link::fills::Fill;
 use crate::link::long::{self, NoBlock, Use};
+use crate::link::wake::wake_caller;
+use crate::link::{Link, doorbell};
+use crate::slots::SLOTS_PER_LANE;
+use handfast_channel::reply::Slot;
 use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::link::REPLIES;
+use handfast_layout::loan::LentBlock;
 use handfast_layout::part::Part;
 use handfast_region::{Bytes, copy_to_reader};
+use handfast_sys::cpu;
 use std::sync::Arc;
 
-/// Bytes that lie in a block of the link with this number; and the loan, while they are described.
+/// A block of the link with this number; the fill by which the bytes lie there, once they do; and the loan, while they are described.
 pub(super) struct Laid {
     link: u32,
     pub(super) block: Block,
+    fill: Option<u32>,
     pub(super) loan: Option<u32>,
+}
+
+/// For whom bytes are laid: that thread copies along if it looks, and is woken to do so unless it runs on this thread's processor.
+#[derive(Clone, Copy)]
+pub(crate) enum Reader {
+    /// For a receiver, which was last seen on this processor; by a lane.
+    Receiver { lane: u32, receiver: u32, cpu: u32 },
+    /// For the caller at this slot.
+    Caller { slot: u32 },
 }
 
 impl Described {
@@ -27,12 +45,12 @@ impl Described {
         &mut self,
         link: &Arc<Link>,
         bytes: Body<'a>,
-        use_of: Use,
+        reader: Reader,
     ) -> Result<Body<'a>, RightError> {
         if bytes.len_bytes() <= MESSAGE_BYTES_MAX {
             return Ok(bytes);
         }
-        self.lay_long(link, bytes, use_of).map(|()| Body::NONE)
+        self.lay_long(link, bytes, reader).map(|()| Body::NONE)
     }
 
     /// As [`Self::take_back`], before a wait for the peer: others may use the block meanwhile.
@@ -46,37 +64,83 @@ impl Described {
         &mut self,
         link: &Arc<Link>,
         bytes: Body<'_>,
-        use_of: Use,
+        reader: Reader,
     ) -> Result<(), RightError> {
         let laid = self.laid.take().filter(|laid| laid.link == link.serial);
-        let block = match laid {
-            Some(laid) => laid.block,
-            None => {
-                let taken = long::take(link, bytes.len_bytes(), use_of);
-                let mut block = taken.map_err(|no_block| match no_block {
-                    NoBlock::Lent { limit } => RightError::Loans { limit },
-                    NoBlock::Memory => RightError::NoMemory {
-                        len_bytes: bytes.len_bytes(),
-                    },
-                })?;
-                bytes.copy_into(&mut block, copy_to_reader);
-                block
-            }
+        let mut laid = match laid {
+            Some(laid) => laid,
+            None => Laid::take(link, bytes.len_bytes(), reader)?,
         };
-        let lent = match lending::lend(link, &block) {
+        let lent = match lending::lend(link, &laid.block) {
             // The application lends of all others.
             Err(RightError::Arenas { limit }) => Err(RightError::Loans { limit }),
             lent => lent,
         };
-        let loan = lent.as_ref().ok().map(|lent| lent.loan);
-        self.laid = Some(Laid {
-            link: link.serial,
-            block,
-            loan,
-        });
-        let (units, count) = Part::Bytes(lent?).to_units();
+        if let Ok(lent) = &lent {
+            laid.loan = Some(lent.loan);
+            if laid.fill.is_none() {
+                laid.fill = Some(fill(link, bytes, (&mut laid.block, lent), reader));
+            }
+        }
+        let fill = laid.fill.unwrap_or(0);
+        self.laid = Some(laid);
+        let (units, count) = Part::Bytes(LentBlock { fill, ..lent? }).to_units();
         self.units[..count].copy_from_slice(&units[..count]);
         (self.count, self.before) = (count, count);
         Ok(())
     }
+}
+
+impl Laid {
+    fn take(link: &Link, len_bytes: usize, reader: Reader) -> Result<Self, RightError> {
+        let use_of = match reader {
+            Reader::Receiver { .. } => Use::Message,
+            Reader::Caller { .. } => Use::Reply,
+        };
+        let block = long::take(link, len_bytes, use_of).map_err(|no_block| match no_block {
+            NoBlock::Lent { limit } => RightError::Loans { limit },
+            NoBlock::Memory => RightError::NoMemory { len_bytes },
+        })?;
+        Ok(Self {
+            link: link.serial,
+            block,
+            fill: None,
+            loan: None,
+        })
+    }
+}
+
+/// Copies the bytes, and tells their reader meanwhile how many are there. Returns the number of the fill; zero for one that the reader was
+/// not told of.
+fn fill(
+    link: &Link,
+    bytes: Body<'_>,
+    (block, lent): (&mut Block, &LentBlock),
+    reader: Reader,
+) -> u32 {
+    let begun = match reader {
+        Reader::Receiver { lane, .. } => Fill::begin(link, (lane, 0), lent),
+        // An answer in a return slot goes to a process that may only pass it on.
+        Reader::Caller { slot } if slot >= REPLIES => None,
+        Reader::Caller { slot } => Fill::begin(link, (slot / SLOTS_PER_LANE, slot + 1), lent),
+    };
+    let Some(fill) = begun else {
+        bytes.copy_into(block, copy_to_reader);
+        return 0;
+    };
+    match reader {
+        Reader::Receiver { cpu, .. } if cpu == cpu::current() => {}
+        Reader::Receiver { receiver, .. } => doorbell::stir(link, receiver),
+        Reader::Caller { .. } if link.parts.fills.shares_processor() => {}
+        Reader::Caller { slot } => {
+            wake_caller(link, Slot::of(link.calls.other(), slot));
+        }
+    }
+    bytes.copy_into(block, |from, to| {
+        for (from, to) in from.chunks(STEP_BYTES).zip(to.chunks_mut(STEP_BYTES)) {
+            copy_to_reader(from, to);
+            fill.reach(from.len());
+        }
+    });
+    fill.serial()
 }

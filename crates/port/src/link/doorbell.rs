@@ -81,6 +81,21 @@ pub(crate) fn ring(link: &Link, lane: u32, receiver: u32) -> bool {
     ring_armed(link, lane, receiver)
 }
 
+/// Wakes a thread that sleeps at a receiver of a peer of this user, which finds nothing yet. At most one system call.
+#[cold]
+pub(crate) fn stir(link: &Link, receiver: u32) {
+    let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
+    let Doorbell {
+        bells,
+        is_published,
+        ..
+    } = &link.doorbell;
+    // Relaxed: a hint.
+    if !is_published && bells.load(sleep, Ordering::Relaxed) == word::ASLEEP {
+        bells.wake(sleep, 1);
+    }
+}
+
 #[cold]
 fn ring_armed(link: &Link, lane: u32, receiver: u32) -> bool {
     link.doorbell.rings(lane);

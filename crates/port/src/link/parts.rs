@@ -1,5 +1,6 @@
 //! The parts of messages that are under way.
 
+use super::fills::Fills;
 use super::inbox::UnderWay;
 use super::long::{self, Long};
 use super::passing::Passing;
@@ -18,6 +19,7 @@ pub(crate) struct PartsUnderWay {
     pub(crate) returns: Mutex<Returns, rank::Returns>,
     /// Memory in which long messages go to the peer, and to no other.
     pub(crate) long: Mutex<Long, rank::Long>,
+    pub(crate) fills: Fills,
     /// Blocks of our arenas that the peer has.
     pub(crate) lent: Mutex<Lent<Out>, rank::Lent>,
     /// Descriptors that go with messages, both ways.
@@ -33,6 +35,7 @@ impl PartsUnderWay {
             passing: Passing::default(),
             returns: Mutex::default(),
             long: Mutex::default(),
+            fills: Fills::default(),
             lent: Mutex::default(),
             under_way: UnderWay::new(users, user),
             longest: long::longest_to(user),

@@ -1,6 +1,7 @@
 //! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
-use super::{LOOKS_PER_BELL, Poller, idle, places};
+use super::{LOOKS_PER_BELL, Poller, bells, idle, places};
+use crate::ahead;
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::{Header, Unusual};
@@ -61,6 +62,27 @@ pub(super) fn look_at(poller: &mut Poller, key: Key, is_calm: bool) -> Look {
     let usual = lane.usual();
     let taken = lane.consumer.poll(&region, &mut poller.spare, usual);
     taken.map_or(Look::Empty, Look::Taken)
+}
+
+/// Copies what is there of a long message that is not sent yet, in the lane of the last message, which may be asleep, and in the active
+/// lanes of the user whose turn it is. The message, if it comes soon.
+#[cold]
+pub(super) fn copy_ahead(poller: &mut Poller) -> Option<Request> {
+    let (lanes, _) = poller.active.front();
+    let others = lanes.iter().filter(|key| **key != poller.last);
+    let mut comes_soon = false;
+    for key in others.chain([&poller.last]) {
+        if let Some(Some(lane)) = poller.lanes.get(*key) {
+            comes_soon |= ahead::look(&lane.link, lane.index, 0);
+        }
+    }
+    if !comes_soon {
+        return None;
+    }
+    ahead::await_soon(|| {
+        bells::hear(poller);
+        next_in_turn(poller)
+    })
 }
 
 /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.

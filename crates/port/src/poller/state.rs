@@ -54,6 +54,8 @@ pub(super) struct Looks {
     pub(super) again: bool,
     /// A message was found that waits for the right it names.
     pub(super) parked: bool,
+    /// A long message has come. The next ones may be copied while their senders fill blocks with them.
+    pub(super) long: bool,
 }
 
 /// How those that receive wait.

@@ -1,6 +1,7 @@
 //! How a thread that receives gives the poller up and sleeps, and how it follows others that have it.
 
 use super::{Guard, try_lock};
+use crate::ahead;
 use crate::link::group;
 use crate::poller::{bells, clearing, idle, waiting};
 use crate::port::receiver::{FUTILE_PER_USEFUL, Receiver, park};
@@ -67,6 +68,10 @@ impl Place for Receiving<'_> {
         self.guard
             .as_ref()
             .is_some_and(|poller| poller.shares_processor())
+    }
+
+    fn worked_ns(&mut self) -> u64 {
+        ahead::worked_ns()
     }
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {

@@ -3,11 +3,12 @@
 use super::fast;
 use crate::body::Body;
 use crate::call_slots;
+use crate::describe::laid::Reader;
 use crate::describe::{Described, Load, ahead};
 use crate::error::{Gone, Misuse, RightError, SendError};
 use crate::link::doorbell;
 use crate::link::lanes::{self, Way, leaving};
-use crate::link::long::{self, Use};
+use crate::link::long;
 use crate::options::Waiting;
 use crate::send::{
     self, Blocked, LaneWait, Origin, Posted, SendRight, claimed, ended, room, route, spread,
@@ -106,7 +107,7 @@ fn post_with<'a>(
         if matches!(waiting, Waiting::Never) {
             check_room(right, lane, (bytes.len_bytes(), kind), load)?;
         }
-        let Some(body) = describe(right, described, (bytes, load), waiting)? else {
+        let Some(body) = describe(right, lane, described, (bytes, load), waiting)? else {
             continue;
         };
         let mut outgoing = send::lock(right, lane);
@@ -233,12 +234,19 @@ fn check_room(
 #[inline(always)]
 fn describe<'a>(
     right: &SendRight,
+    lane: u32,
     described: &mut Described,
     (bytes, load): (Body<'a>, &Load),
     waiting: Waiting,
 ) -> Result<Option<Body<'a>>, SendError> {
     let (process, link) = (right.process(), right.link());
-    let body = match described.lay(link, bytes, Use::Message) {
+    let reader = Reader::Receiver {
+        lane,
+        receiver: right.receiver(),
+        // Relaxed: a hint.
+        cpu: spread::peer_cpu(right).load(Ordering::Relaxed),
+    };
+    let body = match described.lay(link, bytes, reader) {
         // They come back.
         Err(RightError::Loans { .. }) => return room::wait_for_slot(right, waiting).map(|()| None),
         laid => laid,

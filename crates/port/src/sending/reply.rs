@@ -1,11 +1,12 @@
 //! Replying, with bytes alone or with rights beside them.
 
 use crate::body::Body;
+use crate::describe::laid::Reader;
 use crate::describe::now::own_now;
 use crate::describe::{Described, Load, list_of, pool};
 use crate::error::{ReplyError, RightError, SendError};
 use crate::link::Link;
-use crate::link::long::{self, Use};
+use crate::link::long;
 use crate::reply_right::ReplyRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
@@ -159,7 +160,7 @@ fn answer_loaded(
     }
     let process = link.process.clone();
     let mut described = Described::new().goes_on(reply.is_passed());
-    let body = described.lay(link, bytes, Use::Reply)?;
+    let body = described.lay(link, bytes, Reader::Caller { slot: reply.index })?;
     described.describe(&process, link, load)?;
     if let Err(unsent) = described.send_descriptors(link, &load.rights) {
         described.take_back(link);

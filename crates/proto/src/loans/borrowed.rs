@@ -107,6 +107,15 @@ impl<P> Borrowed<P> {
 }
 
 impl<P: Clone> Borrowed<P> {
+    /// The memory of an arena, and where the first `len_bytes` bytes of a block lie there: of one that may be lent soon. `None` if
+    /// there is no such block, as far as the peer has told.
+    #[must_use]
+    pub fn find(&self, (arena, block): (u32, u32), len_bytes: u64) -> Option<(P, usize)> {
+        let known = self.arenas.get(place_of(arena) as usize)?.as_ref()?;
+        let at = known.geometry.at(block, len_bytes)?;
+        (known.number == arena).then(|| (known.memory.clone(), at))
+    }
+
     /// A loan has come in a message.
     ///
     /// # Errors

@@ -1,0 +1,189 @@
+//! Copying the bytes of a long message while their sender still fills their block with them: see `handfast_channel::fill`.
+//!
+//! A thread that waits for a message, or for an answer, copies what is there, into the buffer that will be the message's. It goes on as
+//! long as the sender does, and stops for this fill where the sender pauses: others may have sent short messages meanwhile.
+
+use crate::buffers;
+use crate::link::{Link, inbox, long};
+use core::cell::Cell;
+use handfast_channel::fill::{Filling, Place};
+use handfast_layout::MESSAGE_BYTES_MAX;
+use handfast_layout::loan::LentBlock;
+use handfast_sys::clock;
+
+/// The bytes that a thread has copied so far of the message that it expects next.
+struct Ahead {
+    key: Key,
+    bytes: Vec<u8>,
+    copied: usize,
+    /// The sender has paused.
+    has_paused: bool,
+}
+
+/// Link, fill, arena and block: by these the message names its bytes.
+type Key = (u32, u32, u32, u32);
+
+thread_local! {
+    static AHEAD: Cell<Option<Ahead>> = const { Cell::new(None) };
+    /// How long it has copied since it was asked last.
+    static WORKED_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How long a thread waits for the next bytes: a sender that runs copies [`STEP_BYTES`] in less.
+const PAUSE_NS: u64 = 30_000;
+/// Looks between two readings of the clock, and most looks: the clock of a simulated machine stands still.
+const LOOKS_PER_CLOCK: u32 = 64;
+const LOOKS_MAX: u32 = 4096;
+/// So many bytes at a time are said to be there.
+pub(crate) const STEP_BYTES: usize = 32 * 1024;
+
+/// Copies what is there of a message in `lane` of the peer's, or of the answer in the reply slot with the number before `answers`. At most
+/// one allocation for a message. Whether the message must come soon.
+#[inline]
+pub(crate) fn look(link: &Link, lane: u32, answers: u32) -> bool {
+    let place = Place::of(link.calls.other(), lane);
+    match place.look(&link.region) {
+        Some(filling) if filling.answers == answers => copy(link, place, filling),
+        _ => false,
+    }
+}
+
+/// How long this thread has copied ahead in a wait that ends now.
+pub(crate) fn worked_ns() -> u64 {
+    WORKED_NS.try_with(Cell::take).unwrap_or_default()
+}
+
+/// Looks for a message that must come soon.
+#[cold]
+pub(crate) fn await_soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let mut patience = Patience::begin();
+    loop {
+        let found = look();
+        if found.is_some() || !patience.goes_on() {
+            return found;
+        }
+    }
+}
+
+/// How long a thread looks for what the sender does next.
+struct Patience {
+    looks: u32,
+    since_ns: u64,
+}
+
+impl Patience {
+    fn begin() -> Self {
+        Self {
+            looks: 0,
+            since_ns: clock::ticks_ns(),
+        }
+    }
+
+    /// After a look in vain: whether there is to be another one.
+    fn goes_on(&mut self) -> bool {
+        core::hint::spin_loop();
+        self.looks += 1;
+        let is_clock_due = self.looks.is_multiple_of(LOOKS_PER_CLOCK);
+        let is_late = is_clock_due && clock::ticks_ns().saturating_sub(self.since_ns) > PAUSE_NS;
+        self.looks < LOOKS_MAX && !is_late
+    }
+}
+
+#[cold]
+fn copy(link: &Link, place: Place, filling: Filling) -> bool {
+    let known = AHEAD.try_with(Cell::take).ok().flatten();
+    let key = (link.serial, filling.serial, filling.arena, filling.block);
+    let len_bytes = filling.len_bytes as usize;
+    let is_it = |ahead: &Ahead| ahead.key == key && ahead.bytes.len() == len_bytes;
+    let ahead = match known {
+        Some(ahead) if is_it(&ahead) => Some(ahead),
+        known => {
+            forget(known);
+            begin(link, key, len_bytes)
+        }
+    };
+    let Some(mut ahead) = ahead else {
+        return false;
+    };
+    let start_ns = clock::ticks_ns();
+    ahead.goes_on(link, place);
+    let comes_soon = ahead.copied > 0 && !ahead.has_paused;
+    if comes_soon {
+        let worked_ns = clock::ticks_ns().saturating_sub(start_ns);
+        let _ = WORKED_NS.try_with(|sum| sum.set(sum.get() + worked_ns));
+    }
+    let _ = AHEAD.try_with(|known| known.set(Some(ahead)));
+    comes_soon
+}
+
+#[cold]
+fn begin(link: &Link, key: Key, len_bytes: usize) -> Option<Ahead> {
+    if !(MESSAGE_BYTES_MAX + 1..=long::longest(link)).contains(&len_bytes) {
+        return None;
+    }
+    Some(Ahead {
+        key,
+        bytes: buffers::take(len_bytes)?,
+        copied: 0,
+        has_paused: false,
+    })
+}
+
+impl Ahead {
+    /// How many bytes are there, if so many that they are worth a copy.
+    fn reached(&self, link: &Link, place: Place) -> Option<usize> {
+        let len_bytes = self.bytes.len();
+        let reached = (place.reached(&link.region) as usize).min(len_bytes);
+        let least = (self.copied + STEP_BYTES).min(len_bytes);
+        (reached > self.copied && reached >= least).then_some(reached)
+    }
+
+    /// Copies along with the sender.
+    fn goes_on(&mut self, link: &Link, place: Place) {
+        let (_, serial, arena, block) = self.key;
+        if self.has_paused && self.reached(link, place).is_none() {
+            return;
+        }
+        let len_bytes = self.bytes.len();
+        let found = (inbox::inbox(link).borrowed).find((arena, block), len_bytes as u64);
+        let Some((Ok(memory), at)) = found else {
+            return;
+        };
+        if memory.get().is_forked() {
+            return;
+        }
+        let mut patience = Patience::begin();
+        while self.copied < len_bytes && place.goes_on(&link.region, serial) {
+            if let Some(reached) = self.reached(link, place) {
+                let bytes = &mut self.bytes[self.copied..reached];
+                memory.get().copy_out(at + self.copied, bytes);
+                self.copied = reached;
+                patience = Patience::begin();
+            } else if self.has_paused || !patience.goes_on() {
+                self.has_paused = true;
+                return;
+            }
+        }
+    }
+}
+
+/// The bytes that this thread has copied of the message in that block: a buffer of its length, and how many bytes are in it.
+pub(crate) fn take(link: &Link, lent: &LentBlock) -> Option<(Vec<u8>, usize)> {
+    let ahead = AHEAD.try_with(Cell::take).ok().flatten()?;
+    let key = (link.serial, lent.fill, lent.arena, lent.block);
+    if ahead.key == key && ahead.bytes.len() as u64 == lent.len_bytes {
+        return Some((ahead.bytes, ahead.copied));
+    }
+    forget(Some(ahead));
+    None
+}
+
+/// Its buffer is for the next message.
+fn forget(ahead: Option<Ahead>) {
+    if let Some(ahead) = ahead {
+        buffers::keep(ahead.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests;
