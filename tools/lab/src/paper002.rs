@@ -1,5 +1,7 @@
 //! "Optimizing IPC Performance for Shared-Memory Multiprocessors" (paper 002).
 
+mod workers;
+
 use crate::claims::{Part, judge};
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind};
@@ -10,7 +12,11 @@ use handfast_bench::{Bench, ppc};
 use std::io;
 
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
-    vec![Box::new(Figure2), Box::new(Scaling)]
+    vec![
+        Box::new(Figure2),
+        Box::new(Scaling),
+        Box::new(workers::Workers),
+    ]
 }
 
 fn about(name: &str, title: &str, claim: &str, method: &str) -> About {

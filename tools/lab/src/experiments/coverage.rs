@@ -29,11 +29,12 @@ const MISSING: [(&str, &str); 7] = [
 ];
 
 /// Experiments about a paper's text.
-const OF_TEXT: [(&str, &str); 7] = [
+const OF_TEXT: [(&str, &str); 8] = [
     ("000-asynchronous", "sections 1 and 2.1"),
     ("001-ttcp", "section 5.1"),
     ("001-optimum", "section 3.2"),
     ("002-scaling", "section 3"),
+    ("002-workers", "section 2"),
     ("004-merged-rights", "section 2.5.1"),
     ("004-no-senders", "sections 2.5.3 and 2.5.4"),
     ("004-moves", "section 2.5.6"),
