@@ -1,14 +1,16 @@
 //! Copying the bytes of a long message while their sender still fills their block with them: see `handfast_channel::fill`.
 //!
 //! A thread that waits for a message, or for an answer, copies what is there, into the buffer that will be the message's. It goes on as
-//! long as the sender does, and stops for this fill where the sender pauses: others may have sent short messages meanwhile.
+//! long as the sender does, for some time in each look. Where the sender pauses, or sends nothing afterwards, nobody copies ahead any more
+//! until the next long message has come: others may have sent short messages meanwhile.
 
 use crate::buffers;
-use crate::link::{Link, inbox, long};
+use crate::link::{Link, fills, inbox, long};
 use core::cell::Cell;
 use handfast_channel::fill::{Filling, Place};
 use handfast_layout::MESSAGE_BYTES_MAX;
 use handfast_layout::loan::LentBlock;
+use handfast_region::Lent;
 use handfast_sys::clock;
 
 /// The bytes that a thread has copied so far of the message that it expects next.
@@ -16,8 +18,6 @@ struct Ahead {
     key: Key,
     bytes: Vec<u8>,
     copied: usize,
-    /// The sender has paused.
-    has_paused: bool,
 }
 
 /// Link, fill, arena and block: by these the message names its bytes.
@@ -31,26 +31,36 @@ thread_local! {
 
 /// How long a thread waits for the next bytes: a sender that runs copies [`STEP_BYTES`] in less.
 const PAUSE_NS: u64 = 30_000;
+/// How long a look takes at most, however fast the sender is: deadlines and other senders are looked at in between.
+const LOOK_NS_MAX: u64 = 200_000;
 /// Looks between two readings of the clock, and most looks: the clock of a simulated machine stands still.
 const LOOKS_PER_CLOCK: u32 = 64;
 const LOOKS_MAX: u32 = 4096;
-/// So many bytes at a time are said to be there.
-pub(crate) const STEP_BYTES: usize = 32 * 1024;
+/// Fewer bytes are not worth a copy, unless they are the last.
+const STEP_BYTES: usize = fills::STEP_BYTES as usize;
+
+/// The result of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// No block is filled there.
+    Nothing,
+    /// The sender goes on, and so may the next look.
+    GoesOn,
+    /// All is copied, or the sender has just ended: the message must come soon.
+    ComesSoon,
+    /// The sender has paused, or what it says leads nowhere.
+    InVain,
+}
 
 /// Copies what is there of a message in `lane` of the peer's, or of the answer in the reply slot with the number before `answers`. At most
-/// one allocation for a message. Whether the message must come soon.
+/// one allocation for a message.
 #[inline]
-pub(crate) fn look(link: &Link, lane: u32, answers: u32) -> bool {
+pub(crate) fn look(link: &Link, lane: u32, answers: u32) -> Look {
     let place = Place::of(link.calls.other(), lane);
     match place.look(&link.region) {
         Some(filling) if filling.answers == answers => copy(link, place, filling),
-        _ => false,
+        _ => Look::Nothing,
     }
-}
-
-/// How long this thread has copied ahead in a wait that ends now.
-pub(crate) fn worked_ns() -> u64 {
-    WORKED_NS.try_with(Cell::take).unwrap_or_default()
 }
 
 /// Looks for a message that must come soon.
@@ -63,6 +73,11 @@ pub(crate) fn await_soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
             return found;
         }
     }
+}
+
+/// How long this thread has copied ahead since this was asked last.
+pub(crate) fn worked_ns() -> u64 {
+    WORKED_NS.try_with(Cell::take).unwrap_or_default()
 }
 
 /// How long a thread looks for what the sender does next.
@@ -90,46 +105,50 @@ impl Patience {
 }
 
 #[cold]
-fn copy(link: &Link, place: Place, filling: Filling) -> bool {
-    let known = AHEAD.try_with(Cell::take).ok().flatten();
-    let key = (link.serial, filling.serial, filling.arena, filling.block);
+fn copy(link: &Link, place: Place, filling: Filling) -> Look {
     let len_bytes = filling.len_bytes as usize;
+    if !(MESSAGE_BYTES_MAX + 1..=long::longest(link)).contains(&len_bytes) {
+        return Look::InVain;
+    }
+    let of_block = (filling.arena, filling.block);
+    let found = inbox::inbox(link).borrowed.find(of_block, len_bytes as u64);
+    let Some((Ok(memory), at)) = found else {
+        return Look::InVain;
+    };
+    let key = (link.serial, filling.serial, filling.arena, filling.block);
     let is_it = |ahead: &Ahead| ahead.key == key && ahead.bytes.len() == len_bytes;
+    let known = AHEAD.try_with(Cell::take).ok().flatten();
     let ahead = match known {
         Some(ahead) if is_it(&ahead) => Some(ahead),
         known => {
-            forget(known);
-            begin(link, key, len_bytes)
+            if let Some(known) = known {
+                buffers::keep(known.bytes);
+            }
+            Ahead::begin(key, len_bytes)
         }
     };
-    let Some(mut ahead) = ahead else {
-        return false;
+    let Some(mut ahead) = ahead.filter(|_| !memory.get().is_forked()) else {
+        return Look::InVain;
     };
     let start_ns = clock::ticks_ns();
-    ahead.goes_on(link, place);
-    let comes_soon = ahead.copied > 0 && !ahead.has_paused;
-    if comes_soon {
+    let look = ahead.goes_on((link, place), (memory.get(), at), start_ns);
+    if ahead.copied > 0 {
         let worked_ns = clock::ticks_ns().saturating_sub(start_ns);
         let _ = WORKED_NS.try_with(|sum| sum.set(sum.get() + worked_ns));
     }
     let _ = AHEAD.try_with(|known| known.set(Some(ahead)));
-    comes_soon
-}
-
-#[cold]
-fn begin(link: &Link, key: Key, len_bytes: usize) -> Option<Ahead> {
-    if !(MESSAGE_BYTES_MAX + 1..=long::longest(link)).contains(&len_bytes) {
-        return None;
-    }
-    Some(Ahead {
-        key,
-        bytes: buffers::take(len_bytes)?,
-        copied: 0,
-        has_paused: false,
-    })
+    look
 }
 
 impl Ahead {
+    fn begin(key: Key, len_bytes: usize) -> Option<Self> {
+        Some(Self {
+            key,
+            bytes: buffers::take(len_bytes)?,
+            copied: 0,
+        })
+    }
+
     /// How many bytes are there, if so many that they are worth a copy.
     fn reached(&self, link: &Link, place: Place) -> Option<usize> {
         let len_bytes = self.bytes.len();
@@ -139,31 +158,28 @@ impl Ahead {
     }
 
     /// Copies along with the sender.
-    fn goes_on(&mut self, link: &Link, place: Place) {
-        let (_, serial, arena, block) = self.key;
-        if self.has_paused && self.reached(link, place).is_none() {
-            return;
-        }
-        let len_bytes = self.bytes.len();
-        let found = (inbox::inbox(link).borrowed).find((arena, block), len_bytes as u64);
-        let Some((Ok(memory), at)) = found else {
-            return;
-        };
-        if memory.get().is_forked() {
-            return;
-        }
+    fn goes_on(
+        &mut self,
+        (link, place): (&Link, Place),
+        (memory, at): (&Lent, usize),
+        start_ns: u64,
+    ) -> Look {
+        let (_, serial, _, _) = self.key;
         let mut patience = Patience::begin();
-        while self.copied < len_bytes && place.goes_on(&link.region, serial) {
+        while self.copied < self.bytes.len() && place.goes_on(&link.region, serial) {
             if let Some(reached) = self.reached(link, place) {
                 let bytes = &mut self.bytes[self.copied..reached];
-                memory.get().copy_out(at + self.copied, bytes);
+                memory.copy_out(at + self.copied, bytes);
                 self.copied = reached;
                 patience = Patience::begin();
-            } else if self.has_paused || !patience.goes_on() {
-                self.has_paused = true;
-                return;
+                if patience.since_ns.saturating_sub(start_ns) > LOOK_NS_MAX {
+                    return Look::GoesOn;
+                }
+            } else if !patience.goes_on() {
+                return Look::InVain;
             }
         }
+        Look::ComesSoon
     }
 }
 
@@ -174,15 +190,9 @@ pub(crate) fn take(link: &Link, lent: &LentBlock) -> Option<(Vec<u8>, usize)> {
     if ahead.key == key && ahead.bytes.len() as u64 == lent.len_bytes {
         return Some((ahead.bytes, ahead.copied));
     }
-    forget(Some(ahead));
+    // Of a message that is still to come.
+    let _ = AHEAD.try_with(|known| known.set(Some(ahead)));
     None
-}
-
-/// Its buffer is for the next message.
-fn forget(ahead: Option<Ahead>) {
-    if let Some(ahead) = ahead {
-        buffers::keep(ahead.bytes);
-    }
 }
 
 #[cfg(test)]

@@ -73,8 +73,9 @@ enum Way {
 /// From here on a line is slow. One that is in a cache of the writer's or of a near processor's takes 1 to 5 ns, as lines are fetched
 /// several at a time; one in a cache of a far processor's took 12 to 17 (`docs/decisions/0035-long-messages.md`).
 const SLOW_NS: u64 = 8;
-/// So many slow copies in a row are not chance: a copy is also slow when its thread did not run meanwhile, or its memory is new.
-const IN_A_ROW: u8 = 2;
+/// So many slow copies in a row are not chance: a copy is also slow when its thread did not run meanwhile, or its memory is new, as all
+/// steps of a first long message may be.
+const IN_A_ROW: u8 = 4;
 /// Past the caches, one copy of so many goes through them.
 const TRIES: u8 = 64;
 

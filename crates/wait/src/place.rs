@@ -28,8 +28,8 @@ pub trait Place {
         false
     }
 
-    /// How long the looks of this wait have worked on an event that was about to come: the wait was over before. Asked for once, at the
-    /// end.
+    /// How long the looks of this wait have worked on an event that was about to come: the wait was over before. Asked for at
+    /// the beginning, and at the end.
     fn worked_ns(&mut self) -> u64 {
         0
     }

@@ -101,6 +101,8 @@ impl Waiter {
         deadline_ns: Option<u64>,
         woke_peer: bool,
     ) -> (Ended, Cost) {
+        // Of earlier waits.
+        let _ = place.worked_ns();
         let start_ns = clock::ticks_ns();
         let cost = Cost { spun: true };
         let is_chain = chain::begins();

@@ -3,7 +3,7 @@ use crate::arena::Block;
 use crate::link::fills::Fill;
 use crate::link::long::{self, Use};
 use crate::links;
-use crate::{Node, ReceiveRight, lending};
+use crate::{Node, ReceiveRight, SendRight, lending};
 use handfast_testing::Directory;
 use std::sync::Arc;
 
@@ -11,16 +11,15 @@ const LEN_BYTES: usize = 200_000;
 const HALF: usize = 2 * STEP_BYTES;
 
 /// A sender's link and its receiver's, by which a long message has gone: the receiver knows the arena.
-fn linked(directory: &Directory) -> ([Node; 2], ReceiveRight, Arc<Link>, Arc<Link>) {
+fn linked(directory: &Directory) -> ([Node; 2], ReceiveRight, SendRight, Arc<Link>) {
     let nodes = [(); 2].map(|()| Node::builder().directory(&directory.0).start().unwrap());
     let port = nodes[0].bind("ahead").unwrap();
     let right = nodes[1].connect("ahead").unwrap();
     right.send(&[0; LEN_BYTES]).unwrap();
     assert_eq!(port.receive().unwrap().bytes(), [0; LEN_BYTES]);
-    let link = right.link().clone();
     let theirs = links::hold_link(&port.port().process, |link| !link.is_loop());
     let theirs = Arc::clone(&theirs.unwrap());
-    (nodes, port, link, theirs)
+    (nodes, port, right, theirs)
 }
 
 fn lent(link: &Arc<Link>) -> (Block, LentBlock) {
@@ -34,7 +33,8 @@ fn lent(link: &Arc<Link>) -> (Block, LentBlock) {
 #[test]
 fn what_was_copied_ahead_is_of_one_fill() {
     let directory = Directory::new("ahead");
-    let (nodes, port, link, theirs) = linked(&directory);
+    let (nodes, port, right, theirs) = linked(&directory);
+    let link = right.link().clone();
     let (mut block, of_block) = lent(&link);
     let of = |fill: &Fill<'_>| LentBlock {
         fill: fill.serial(),
@@ -48,10 +48,10 @@ fn what_was_copied_ahead_is_of_one_fill() {
     block[..HALF].fill(1);
     first.reach(HALF);
     // The words of another lane, and an answer's.
-    look(&theirs, 2, 0);
-    look(&theirs, 3, 7);
+    assert_eq!(look(&theirs, 2, 0), Look::Nothing);
+    assert_eq!(look(&theirs, 3, 7), Look::Nothing);
     assert!(take(&theirs, &of(&first)).is_none());
-    look(&theirs, 3, 0);
+    assert_eq!(look(&theirs, 3, 0), Look::InVain, "the sender pauses");
     let (bytes, copied) = take(&theirs, &of(&first)).unwrap();
     assert_eq!((bytes.len(), copied), (LEN_BYTES, HALF));
     assert_eq!(bytes[..HALF], [1; HALF]);
@@ -70,14 +70,13 @@ fn what_was_copied_ahead_is_of_one_fill() {
     second.reach(HALF);
     look(&theirs, 3, 0);
     second.reach(LEN_BYTES - HALF);
-    look(&theirs, 3, 0);
+    assert_eq!(look(&theirs, 3, 0), Look::ComesSoon);
     assert!(take(&theirs, &of_first).is_none(), "bytes of another fill");
-    look(&theirs, 3, 0);
     let (bytes, copied) = take(&theirs, &of(&second)).unwrap();
     assert_eq!((copied, &bytes[..]), (LEN_BYTES, &[2; LEN_BYTES][..]));
     drop(second);
     lending::lends_not(&link, of_block.loan);
-    drop((block, theirs, link, port));
+    drop((block, theirs, link, right, port));
     nodes.iter().for_each(Node::shutdown);
 }
 
@@ -85,7 +84,8 @@ fn what_was_copied_ahead_is_of_one_fill() {
 #[test]
 fn words_that_are_made_up_lead_to_nothing() {
     let directory = Directory::new("ahead-forged");
-    let (nodes, port, link, theirs) = linked(&directory);
+    let (nodes, port, right, theirs) = linked(&directory);
+    let link = right.link().clone();
     let (block, of_block) = lent(&link);
     let honest = Filling {
         serial: 9,
@@ -155,6 +155,37 @@ fn words_that_are_made_up_lead_to_nothing() {
     };
     assert_eq!(take(&theirs, &named).unwrap().1, LEN_BYTES);
     lending::lends_not(&link, of_block.loan);
-    drop((block, theirs, link, port));
+    drop((block, theirs, link, right, port));
+    nodes.iter().for_each(Node::shutdown);
+}
+
+/// A receiver copies along while the sender goes on. After a pause it does so no more before a long message has come: it has others to look
+/// after.
+#[test]
+fn a_fill_that_pauses_is_looked_at_once() {
+    let directory = Directory::new("ahead-paused");
+    let (nodes, port, right, theirs) = linked(&directory);
+    let link = right.link().clone();
+    for _ in 0..2 {
+        let (mut block, of_block) = lent(&link);
+        let fill = Fill::begin(&link, (0, 0), &of_block).unwrap();
+        let named = LentBlock {
+            fill: fill.serial(),
+            ..of_block
+        };
+        block[..HALF].fill(1);
+        fill.reach(HALF);
+        assert!(port.try_receive().is_err());
+        let (bytes, copied) = take(&theirs, &named).unwrap();
+        assert_eq!((copied, &bytes[..HALF]), (HALF, &[1; HALF][..]));
+        assert!(port.try_receive().is_err());
+        assert!(take(&theirs, &named).is_none());
+        drop(fill);
+        lending::lends_not(&link, of_block.loan);
+        drop(block);
+        right.send(&[2; LEN_BYTES]).unwrap();
+        assert_eq!(port.receive().unwrap().bytes(), [2; LEN_BYTES]);
+    }
+    drop((theirs, link, right, port));
     nodes.iter().for_each(Node::shutdown);
 }

@@ -1,7 +1,7 @@
 //! How a caller waits for its answer.
 
 use super::Call;
-use crate::ahead;
+use crate::ahead::{self, Look};
 use crate::announced;
 use crate::link::doorbell;
 use crate::send::{SendRight, spread};
@@ -18,7 +18,7 @@ pub(super) struct Answer<'a, 'b>(pub(super) &'a mut Call<'b>);
 impl Place for Answer<'_, '_> {
     #[inline]
     fn look(&mut self) -> bool {
-        self.0.is_answered_or_troubled() || self.0.copies_ahead()
+        self.0.is_answered_or_troubled() || self.0.copies_ahead() == Some(true)
     }
 
     fn is_caller(&self) -> bool {
@@ -50,6 +50,12 @@ impl Place for Answer<'_, '_> {
 
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let call = &mut *self.0;
+        if !matches!(call.copies_ahead(), Some(false)) {
+            return Parked {
+                ready: call.is_answered_or_troubled(),
+                posted_after_ns: None,
+            };
+        }
         let (right, ticket) = (call.right, call.state.ticket);
         let link = right.link();
         let (mut hopes, until) = (call.state.hopes, || until(right, deadline_ns));
@@ -57,7 +63,7 @@ impl Place for Answer<'_, '_> {
         let look = || call.is_answered_or_troubled();
         let mut parked = announced::sleep(of, (how, start), &mut hopes, look, until);
         call.state.hopes = hopes;
-        parked.ready = parked.ready || call.copies_ahead();
+        parked.ready = parked.ready || call.copies_ahead() == Some(true);
         let hint = bell::load_hint(doorbell::bells(link), right.receiver());
         if let Some((_, server_cpu)) = hint
             && server_cpu == cpu::current()
@@ -69,13 +75,31 @@ impl Place for Answer<'_, '_> {
 }
 
 impl Call<'_> {
-    /// Copies what is there of a long answer that is not sent yet. Whether it has come then, or something else has happened.
+    /// Copies what is there of a long answer that is not sent yet. Whether it has come then, or something else has happened; `None` where the
+    /// sender goes on, and this thread is not to sleep.
     #[inline]
-    fn copies_ahead(&self) -> bool {
+    fn copies_ahead(&self) -> Option<bool> {
+        match self.right.link().parts.fills.come() {
+            true => self.copies_long(),
+            false => Some(false),
+        }
+    }
+
+    #[cold]
+    fn copies_long(&self) -> Option<bool> {
         let (link, slot) = (self.right.link(), self.state.ticket.index);
-        link.parts.fills.come()
-            && ahead::look(link, slot / SLOTS_PER_LANE, slot + 1)
-            && ahead::await_soon(|| self.is_answered_or_troubled().then_some(())).is_some()
+        let has_come = match ahead::look(link, slot / SLOTS_PER_LANE, slot + 1) {
+            Look::Nothing => return Some(self.is_answered_or_troubled()),
+            Look::GoesOn => return None,
+            Look::InVain => false,
+            Look::ComesSoon => {
+                ahead::await_soon(|| self.is_answered_or_troubled().then_some(())).is_some()
+            }
+        };
+        if !has_come {
+            link.parts.fills.come_no_more();
+        }
+        Some(has_come)
     }
 
     /// Whether the server is known to work on this thread's processor.

@@ -1,14 +1,13 @@
 //! The bytes of long messages: laid in a block that is lent with the message.
 
 use super::Described;
-use crate::ahead::STEP_BYTES;
 use crate::arena::Block;
 use crate::body::Body;
 use crate::error::RightError;
 use crate::lending;
-use crate::link::fills::Fill;
+use crate::link::fills::{Fill, STEP_BYTES};
 use crate::link::long::{self, NoBlock, Use};
-use crate::link::wake::wake_caller;
+use crate::link::wake::stir_caller;
 use crate::link::{Link, doorbell};
 use crate::slots::SLOTS_PER_LANE;
 use handfast_channel::reply::Slot;
@@ -133,11 +132,12 @@ fn fill(
         Reader::Receiver { receiver, .. } => doorbell::stir(link, receiver),
         Reader::Caller { .. } if link.parts.fills.shares_processor() => {}
         Reader::Caller { slot } => {
-            wake_caller(link, Slot::of(link.calls.other(), slot));
+            stir_caller(link, Slot::of(link.calls.other(), slot));
         }
     }
+    const STEP: usize = STEP_BYTES as usize;
     bytes.copy_into(block, |from, to| {
-        for (from, to) in from.chunks(STEP_BYTES).zip(to.chunks_mut(STEP_BYTES)) {
+        for (from, to) in from.chunks(STEP).zip(to.chunks_mut(STEP)) {
             copy_to_reader(from, to);
             fill.reach(from.len());
         }

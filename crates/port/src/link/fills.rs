@@ -7,6 +7,9 @@ use handfast_channel::fill::{Filling, Place};
 use handfast_layout::loan::LentBlock;
 use handfast_sys::cpu;
 
+/// So many bytes at a time the peer is told of.
+pub(crate) const STEP_BYTES: u32 = 32 * 1024;
+
 pub(crate) struct Fills {
     /// A bit for each lane in whose words a thread says what it fills.
     taken: AtomicU32,
@@ -42,6 +45,11 @@ impl Fills {
         self.come.load(Ordering::Relaxed)
     }
 
+    /// Nothing came of one that was said: nobody looks before the next has come.
+    pub(crate) fn come_no_more(&self) {
+        self.come.store(false, Ordering::Relaxed);
+    }
+
     /// A long call has come from this processor.
     pub(crate) fn came_from(&self, cpu: u32) {
         self.peer_cpu.store(cpu, Ordering::Relaxed);
@@ -58,7 +66,10 @@ pub(crate) struct Fill<'a> {
     link: &'a Link,
     lane: u32,
     serial: u32,
+    len_bytes: u32,
+    /// So many bytes are there, and so many the peer has been told of.
     reached: Cell<u32>,
+    said: Cell<u32>,
 }
 
 impl<'a> Fill<'a> {
@@ -81,19 +92,22 @@ impl<'a> Fill<'a> {
                 break serial;
             }
         };
+        let len_bytes = u32::try_from(lent.len_bytes).unwrap_or(u32::MAX);
         let filling = Filling {
             serial,
             answers,
             arena: lent.arena,
             block: lent.block,
-            len_bytes: u32::try_from(lent.len_bytes).unwrap_or(u32::MAX),
+            len_bytes,
         };
         Place::of(link.calls, lane).begin(&link.region, filling);
         Some(Self {
             link,
             lane,
             serial,
+            len_bytes,
             reached: Cell::new(0),
+            said: Cell::new(0),
         })
     }
 
@@ -101,11 +115,14 @@ impl<'a> Fill<'a> {
         self.serial
     }
 
-    /// So many more bytes are there.
+    /// So many more bytes are there. The peer is told when they are many, or all.
     pub(crate) fn reach(&self, len_bytes: usize) {
         let reached = self.reached.get() + len_bytes as u32;
         self.reached.set(reached);
-        Place::of(self.link.calls, self.lane).reach(&self.link.region, reached);
+        if reached - self.said.get() >= STEP_BYTES || reached == self.len_bytes {
+            self.said.set(reached);
+            Place::of(self.link.calls, self.lane).reach(&self.link.region, reached);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Wake-ups of single threads of the peer, after something was published for them.
 
 use super::{Link, backlog};
+use core::sync::atomic::Ordering;
 use handfast_channel::arm;
 use handfast_channel::reply::Slot;
 use handfast_layout::control::{ControlMessage, NOBODY};
@@ -32,4 +33,13 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
         link.region.wake(slot.wait(), SLEEPERS_MAX);
     }
     true
+}
+
+/// Wakes a caller that sleeps, which finds no answer yet. At most one system call.
+#[cold]
+pub(crate) fn stir_caller(link: &Link, slot: Slot) {
+    // Relaxed: a hint.
+    if link.region.load(slot.wait(), Ordering::Relaxed) == word::ASLEEP {
+        link.region.wake(slot.wait(), SLEEPERS_MAX);
+    }
 }

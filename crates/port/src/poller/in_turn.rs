@@ -1,7 +1,7 @@
 //! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
 use super::{LOOKS_PER_BELL, Poller, bells, idle, places};
-use crate::ahead;
+use crate::ahead::{self, Look as Ahead};
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::{Header, Unusual};
@@ -64,25 +64,46 @@ pub(super) fn look_at(poller: &mut Poller, key: Key, is_calm: bool) -> Look {
     taken.map_or(Look::Empty, Look::Taken)
 }
 
-/// Copies what is there of a long message that is not sent yet, in the lane of the last message, which may be asleep, and in the active
-/// lanes of the user whose turn it is. The message, if it comes soon.
+/// Copies what is there of one long message that is not sent yet, in the lane of the last message, which may be asleep, or in an active lane
+/// of the user whose turn it is. The message, if it comes soon; if nothing comes of it, nobody looks again before the next long message.
 #[cold]
 pub(super) fn copy_ahead(poller: &mut Poller) -> Option<Request> {
+    poller.looks.goes_on = false;
     let (lanes, _) = poller.active.front();
     let others = lanes.iter().filter(|key| **key != poller.last);
-    let mut comes_soon = false;
-    for key in others.chain([&poller.last]) {
-        if let Some(Some(lane)) = poller.lanes.get(*key) {
-            comes_soon |= ahead::look(&lane.link, lane.index, 0);
+    let looks = [&poller.last].into_iter().chain(others).map(|key| {
+        let lane = poller.lanes.get(*key).and_then(Option::as_ref);
+        lane.map_or(Ahead::Nothing, |lane| {
+            ahead::look(&lane.link, lane.index, 0)
+        })
+    });
+    let mut looks = looks.into_iter();
+    let look = looks.find(|look| *look != Ahead::Nothing)?;
+    drop(looks);
+    let found = match look {
+        Ahead::Nothing => return None,
+        Ahead::GoesOn => {
+            poller.looks.goes_on = true;
+            return None;
         }
-    }
-    if !comes_soon {
-        return None;
-    }
-    ahead::await_soon(|| {
-        bells::hear(poller);
-        next_in_turn(poller)
-    })
+        Ahead::InVain => None,
+        Ahead::ComesSoon => ahead::await_soon(|| {
+            bells::hear(poller);
+            next_in_turn(poller)
+        }),
+    };
+    poller.looks.long &= found.is_some();
+    found
+}
+
+/// Whether the last look has copied bytes of a long message whose sender goes on: then the next look is not to wait for a sleep.
+pub(crate) const fn is_copying(poller: &Poller) -> bool {
+    poller.looks.goes_on
+}
+
+/// The same, once: a look that does not get so far says nothing of it.
+pub(crate) const fn take_copying(poller: &mut Poller) -> bool {
+    core::mem::replace(&mut poller.looks.goes_on, false)
 }
 
 /// Makes a waiter active, if there is a place. Time alone makes one now and then, and the clock is not read in each look.

@@ -56,6 +56,8 @@ pub(super) struct Looks {
     pub(super) parked: bool,
     /// A long message has come. The next ones may be copied while their senders fill blocks with them.
     pub(super) long: bool,
+    /// The sender of one goes on filling its block.
+    pub(super) goes_on: bool,
 }
 
 /// How those that receive wait.

@@ -3,7 +3,7 @@
 use super::{Guard, try_lock};
 use crate::ahead;
 use crate::link::group;
-use crate::poller::{bells, clearing, idle, waiting};
+use crate::poller::{bells, clearing, idle, in_turn, waiting};
 use crate::port::receiver::{FUTILE_PER_USEFUL, Receiver, park};
 use crate::request::Request;
 use core::sync::atomic::Ordering;
@@ -90,7 +90,7 @@ impl Place for Receiving<'_> {
         let notified = crate::arrivals::epoch();
         let handed = self.port.handed();
         super::waits::note_calls(self.port, &poller);
-        if !idle::prepare_to_wait(&mut poller, how) {
+        if in_turn::take_copying(&mut poller) || !idle::prepare_to_wait(&mut poller, how) {
             self.guard = Some(poller);
             return Parked {
                 ready: self.look(),
@@ -128,9 +128,10 @@ impl Place for Receiving<'_> {
         idle::withdraw(poller);
         clearing::refresh(poller);
         let ready = self.look();
+        let is_copying = self.guard.as_deref().is_some_and(in_turn::is_copying);
         self.port.slept(match ended {
             Some(Wait::TimedOut) => 0,
-            _ if ready || !is_alone => FUTILE_PER_USEFUL,
+            _ if ready || is_copying || !is_alone => FUTILE_PER_USEFUL,
             _ => -1,
         });
         Parked {
