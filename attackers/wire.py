@@ -18,7 +18,7 @@ import sys
 import time
 
 # The layout version that this speaks.
-VERSION = 16
+VERSION = 17
 PAGE = 4096
 
 # Seals of memory files.
