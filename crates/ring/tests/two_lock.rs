@@ -195,7 +195,9 @@ fn campaign(living: &[&'static str; 3], dying: [&'static str; 3]) -> (u32, u32) 
     let all = (of(survivors[0].id, ACKNOWLEDGED), of(survivors[2].id, GOT));
     println!("{kills} kills, {holders} of them of a lock's holder, {inside} inside a pop");
     println!("survivors: {first_half:?} messages, then {all:?}");
-    assert!(all.0 > first_half.0 && all.1 > first_half.1, "no progress");
+    // On a fast machine a producer has made all its messages before half of the kills.
+    let has_produced = all.0 > first_half.0 || all.0 == MESSAGES;
+    assert!(has_produced && all.1 > first_half.1, "no progress");
 
     let peers: Vec<Peer> = survivors.into_iter().chain(mortals).collect();
     let finish = |mut peer: Peer| peer.process.finish();
