@@ -39,9 +39,9 @@ const LOOKS_MAX: u32 = 4096;
 /// Fewer bytes are not worth a copy, unless they are the last.
 const STEP_BYTES: usize = fills::STEP_BYTES as usize;
 
-/// The result of a look.
+/// The result of a look: how the sender gets on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
+pub(crate) enum Progress {
     /// No block is filled there.
     Nothing,
     /// The sender goes on, and so may the next look.
@@ -55,21 +55,21 @@ pub(crate) enum Look {
 /// Copies what is there of a message in `lane` of the peer's, or of the answer in the reply slot with the number before `answers`. At most
 /// one allocation for a message.
 #[inline]
-pub(crate) fn look(link: &Link, lane: u32, answers: u32) -> Look {
+pub(crate) fn look(link: &Link, lane: u32, answers: u32) -> Progress {
     let place = Place::of(link.calls.other(), lane);
     match place.look(&link.region) {
         Some(filling) if filling.answers == answers => copy(link, place, filling),
-        _ => Look::Nothing,
+        _ => Progress::Nothing,
     }
 }
 
 /// Looks for a message that must come soon.
 #[cold]
 pub(crate) fn await_soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
-    let mut patience = Patience::begin();
+    let mut wait = BriefWait::begin();
     loop {
         let found = look();
-        if found.is_some() || !patience.goes_on() {
+        if found.is_some() || !wait.goes_on() {
             return found;
         }
     }
@@ -81,12 +81,12 @@ pub(crate) fn worked_ns() -> u64 {
 }
 
 /// How long a thread looks for what the sender does next.
-struct Patience {
+struct BriefWait {
     looks: u32,
     since_ns: u64,
 }
 
-impl Patience {
+impl BriefWait {
     fn begin() -> Self {
         Self {
             looks: 0,
@@ -105,15 +105,15 @@ impl Patience {
 }
 
 #[cold]
-fn copy(link: &Link, place: Place, filling: Filling) -> Look {
+fn copy(link: &Link, place: Place, filling: Filling) -> Progress {
     let len_bytes = filling.len_bytes as usize;
     if !(MESSAGE_BYTES_MAX + 1..=long::longest(link)).contains(&len_bytes) {
-        return Look::InVain;
+        return Progress::InVain;
     }
     let of_block = (filling.arena, filling.block);
     let found = inbox::inbox(link).borrowed.find(of_block, len_bytes as u64);
     let Some((Ok(memory), at)) = found else {
-        return Look::InVain;
+        return Progress::InVain;
     };
     let key = (link.serial, filling.serial, filling.arena, filling.block);
     let is_it = |ahead: &Ahead| ahead.key == key && ahead.bytes.len() == len_bytes;
@@ -128,7 +128,7 @@ fn copy(link: &Link, place: Place, filling: Filling) -> Look {
         }
     };
     let Some(mut ahead) = ahead.filter(|_| !memory.get().is_forked()) else {
-        return Look::InVain;
+        return Progress::InVain;
     };
     let start_ns = clock::ticks_ns();
     let look = ahead.goes_on((link, place), (memory.get(), at), start_ns);
@@ -163,23 +163,23 @@ impl Ahead {
         (link, place): (&Link, Place),
         (memory, at): (&Lent, usize),
         start_ns: u64,
-    ) -> Look {
+    ) -> Progress {
         let (_, serial, _, _) = self.key;
-        let mut patience = Patience::begin();
+        let mut wait = BriefWait::begin();
         while self.copied < self.bytes.len() && place.goes_on(&link.region, serial) {
             if let Some(reached) = self.reached(link, place) {
                 let bytes = &mut self.bytes[self.copied..reached];
                 memory.copy_out(at + self.copied, bytes);
                 self.copied = reached;
-                patience = Patience::begin();
-                if patience.since_ns.saturating_sub(start_ns) > LOOK_NS_MAX {
-                    return Look::GoesOn;
+                wait = BriefWait::begin();
+                if wait.since_ns.saturating_sub(start_ns) > LOOK_NS_MAX {
+                    return Progress::GoesOn;
                 }
-            } else if !patience.goes_on() {
-                return Look::InVain;
+            } else if !wait.goes_on() {
+                return Progress::InVain;
             }
         }
-        Look::ComesSoon
+        Progress::ComesSoon
     }
 }
 

@@ -45,6 +45,7 @@ handfast_sys::ranks! { 20:
     PeerCounters,
     DeathNotices,
     Lent,
+    Fills,
     SentDescriptors,
     Tasks,
     Spread,

@@ -48,10 +48,10 @@ fn what_was_copied_ahead_is_of_one_fill() {
     block[..HALF].fill(1);
     first.reach(HALF);
     // The words of another lane, and an answer's.
-    assert_eq!(look(&theirs, 2, 0), Look::Nothing);
-    assert_eq!(look(&theirs, 3, 7), Look::Nothing);
+    assert_eq!(look(&theirs, 2, 0), Progress::Nothing);
+    assert_eq!(look(&theirs, 3, 7), Progress::Nothing);
     assert!(take(&theirs, &of(&first)).is_none());
-    assert_eq!(look(&theirs, 3, 0), Look::InVain, "the sender pauses");
+    assert_eq!(look(&theirs, 3, 0), Progress::InVain, "the sender pauses");
     let (bytes, copied) = take(&theirs, &of(&first)).unwrap();
     assert_eq!((bytes.len(), copied), (LEN_BYTES, HALF));
     assert_eq!(bytes[..HALF], [1; HALF]);
@@ -70,7 +70,7 @@ fn what_was_copied_ahead_is_of_one_fill() {
     second.reach(HALF);
     look(&theirs, 3, 0);
     second.reach(LEN_BYTES - HALF);
-    assert_eq!(look(&theirs, 3, 0), Look::ComesSoon);
+    assert_eq!(look(&theirs, 3, 0), Progress::ComesSoon);
     assert!(take(&theirs, &of_first).is_none(), "bytes of another fill");
     let (bytes, copied) = take(&theirs, &of(&second)).unwrap();
     assert_eq!((copied, &bytes[..]), (LEN_BYTES, &[2; LEN_BYTES][..]));

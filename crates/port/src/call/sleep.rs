@@ -1,7 +1,7 @@
 //! How a caller waits for its answer.
 
 use super::Call;
-use crate::ahead::{self, Look};
+use crate::ahead::{self, Progress};
 use crate::announced;
 use crate::link::doorbell;
 use crate::send::{SendRight, spread};
@@ -89,10 +89,10 @@ impl Call<'_> {
     fn copies_long(&self) -> Option<bool> {
         let (link, slot) = (self.right.link(), self.state.ticket.index);
         let has_come = match ahead::look(link, slot / SLOTS_PER_LANE, slot + 1) {
-            Look::Nothing => return Some(self.is_answered_or_troubled()),
-            Look::GoesOn => return None,
-            Look::InVain => false,
-            Look::ComesSoon => {
+            Progress::Nothing => return Some(self.is_answered_or_troubled()),
+            Progress::GoesOn => return None,
+            Progress::InVain => false,
+            Progress::ComesSoon => {
                 ahead::await_soon(|| self.is_answered_or_troubled().then_some(())).is_some()
             }
         };

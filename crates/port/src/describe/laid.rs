@@ -7,7 +7,7 @@ use crate::error::RightError;
 use crate::lending;
 use crate::link::fills::{Fill, STEP_BYTES};
 use crate::link::long::{self, NoBlock, Use};
-use crate::link::wake::stir_caller;
+use crate::link::wake::wake_caller_early;
 use crate::link::{Link, doorbell};
 use crate::slots::SLOTS_PER_LANE;
 use handfast_channel::reply::Slot;
@@ -129,10 +129,10 @@ fn fill(
     };
     match reader {
         Reader::Receiver { cpu, .. } if cpu == cpu::current() => {}
-        Reader::Receiver { receiver, .. } => doorbell::stir(link, receiver),
+        Reader::Receiver { receiver, .. } => doorbell::wake_early(link, receiver),
         Reader::Caller { .. } if link.parts.fills.shares_processor() => {}
         Reader::Caller { slot } => {
-            stir_caller(link, Slot::of(link.calls.other(), slot));
+            wake_caller_early(link, Slot::of(link.calls.other(), slot));
         }
     }
     const STEP: usize = STEP_BYTES as usize;

@@ -83,7 +83,7 @@ pub(crate) fn ring(link: &Link, lane: u32, receiver: u32) -> bool {
 
 /// Wakes a thread that sleeps at a receiver of a peer of this user, which finds nothing yet. At most one system call.
 #[cold]
-pub(crate) fn stir(link: &Link, receiver: u32) {
+pub(crate) fn wake_early(link: &Link, receiver: u32) {
     let sleep = bell_layout::bell(receiver) + bell_layout::SLEEP;
     let Doorbell {
         bells,

@@ -1,18 +1,20 @@
 //! Blocks that this process fills with long messages to a peer, as it says so to the peer meanwhile; and whether that peer does the same.
 
 use super::Link;
+use crate::rank;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_channel::fill::{Filling, Place};
 use handfast_layout::loan::LentBlock;
 use handfast_sys::cpu;
+use handfast_sys::sync::Mutex;
 
 /// So many bytes at a time the peer is told of.
 pub(crate) const STEP_BYTES: u32 = 32 * 1024;
 
 pub(crate) struct Fills {
     /// A bit for each lane in whose words a thread says what it fills.
-    taken: AtomicU32,
+    taken: Mutex<u32, rank::Fills>,
     /// Number of the last fill.
     last: AtomicU32,
     /// The peer has sent a message after it had said how it filled its block.
@@ -24,7 +26,7 @@ pub(crate) struct Fills {
 impl Default for Fills {
     fn default() -> Self {
         Self {
-            taken: AtomicU32::new(0),
+            taken: Mutex::default(),
             last: AtomicU32::new(0),
             come: AtomicBool::new(false),
             peer_cpu: AtomicU32::new(u32::MAX),
@@ -81,10 +83,12 @@ impl<'a> Fill<'a> {
         lent: &LentBlock,
     ) -> Option<Self> {
         let fills = &link.parts.fills;
-        // Acquire: what the last user of the words has said in them comes before.
-        if fills.taken.fetch_or(1 << lane, Ordering::Acquire) & 1 << lane != 0 {
+        let mut taken = fills.taken.lock();
+        if *taken & 1 << lane != 0 {
             return None;
         }
+        *taken |= 1 << lane;
+        drop(taken);
         // Relaxed: a number.
         let serial = loop {
             let last = fills.last.fetch_add(1, Ordering::Relaxed);
@@ -129,12 +133,6 @@ impl<'a> Fill<'a> {
 impl Drop for Fill<'_> {
     fn drop(&mut self) {
         Place::of(self.link.calls, self.lane).end(&self.link.region);
-        let others = !(1 << self.lane);
-        // Release: pairs with the Acquire in `begin`.
-        self.link
-            .parts
-            .fills
-            .taken
-            .fetch_and(others, Ordering::Release);
+        *self.link.parts.fills.taken.lock() &= !(1 << self.lane);
     }
 }

@@ -37,7 +37,7 @@ pub(crate) fn wake_caller(link: &Link, slot: Slot) -> bool {
 
 /// Wakes a caller that sleeps, which finds no answer yet. At most one system call.
 #[cold]
-pub(crate) fn stir_caller(link: &Link, slot: Slot) {
+pub(crate) fn wake_caller_early(link: &Link, slot: Slot) {
     // Relaxed: a hint.
     if link.region.load(slot.wait(), Ordering::Relaxed) == word::ASLEEP {
         link.region.wake(slot.wait(), SLEEPERS_MAX);

@@ -1,7 +1,7 @@
 //! Looking at lanes: one of them, of an overloaded server or not; and those of several users, users in turn, each user's lanes in turn.
 
 use super::{LOOKS_PER_BELL, Poller, bells, idle, places};
-use crate::ahead::{self, Look as Ahead};
+use crate::ahead::{self, Progress};
 use crate::request::Request;
 use handfast_proto::rota::{Key, Verdict};
 use handfast_ring::lane::{Header, Unusual};
@@ -73,21 +73,21 @@ pub(super) fn copy_ahead(poller: &mut Poller) -> Option<Request> {
     let others = lanes.iter().filter(|key| **key != poller.last);
     let looks = [&poller.last].into_iter().chain(others).map(|key| {
         let lane = poller.lanes.get(*key).and_then(Option::as_ref);
-        lane.map_or(Ahead::Nothing, |lane| {
+        lane.map_or(Progress::Nothing, |lane| {
             ahead::look(&lane.link, lane.index, 0)
         })
     });
     let mut looks = looks.into_iter();
-    let look = looks.find(|look| *look != Ahead::Nothing)?;
+    let look = looks.find(|look| *look != Progress::Nothing)?;
     drop(looks);
     let found = match look {
-        Ahead::Nothing => return None,
-        Ahead::GoesOn => {
+        Progress::Nothing => return None,
+        Progress::GoesOn => {
             poller.looks.goes_on = true;
             return None;
         }
-        Ahead::InVain => None,
-        Ahead::ComesSoon => ahead::await_soon(|| {
+        Progress::InVain => None,
+        Progress::ComesSoon => ahead::await_soon(|| {
             bells::hear(poller);
             next_in_turn(poller)
         }),
