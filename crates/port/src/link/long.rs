@@ -19,7 +19,7 @@ const BYTES_MAX: usize = 2 * LONG_BYTES_MAX;
 const BLOCK_BYTES_MIN: usize = 128 * 1024;
 const BLOCKS_MAX: usize = 16;
 /// A block serves for messages that are not shorter by more than this.
-const WASTE_MAX: usize = 8;
+const WASTE_MAX: usize = 16;
 /// Threads that pass on messages of ports which have moved, and have an arena of one block each on a link: with the others and those of
 /// the application, as many as a peer may know.
 const APART_MAX: usize = 8;
@@ -85,22 +85,11 @@ pub(crate) fn check(link: &Link, len_bytes: usize) -> Result<(), SendError> {
 pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, NoBlock> {
     let now_ns = clock::ticks_ns();
     let mut long = link.parts.long.lock();
-    let pool = &mut long.pools[use_of as usize];
-    for kept in pool.iter_mut().filter(|kept| kept.serves(len_bytes)) {
-        if let Some(block) = kept.take(len_bytes, now_ns) {
-            return Ok(block);
-        }
-    }
-    let block = match make(pool, len_bytes) {
-        Ok(arena) => {
-            let (kept, block) = Kept::new(arena, len_bytes, now_ns)?;
-            pool.push(kept);
-            block
-        }
+    let block = match take_of(&mut long.pools[use_of as usize], len_bytes, now_ns) {
         Err(NoBlock::Lent { limit }) if is_apart() => {
             take_apart(&mut long.apart, len_bytes, now_ns)?.ok_or(NoBlock::Lent { limit })?
         }
-        Err(no_block) => return Err(no_block),
+        block => block?,
     };
     drop(long);
     if link.is_down() {
@@ -109,6 +98,28 @@ pub(crate) fn take(link: &Link, len_bytes: usize, use_of: Use) -> Result<Block, 
     }
     link.process.schedule(Timer::LongMessages);
     Ok(block)
+}
+
+fn take_of(pool: &mut Vec<Kept>, len_bytes: usize, now_ns: u64) -> Result<Block, NoBlock> {
+    let mut serving = pool.iter_mut().filter(|kept| kept.serves(len_bytes));
+    if let Some(block) = serving.find_map(|kept| kept.take(len_bytes, now_ns)) {
+        return Ok(block);
+    }
+    match make(pool, len_bytes) {
+        Ok(arena) => {
+            let (kept, block) = Kept::new(arena, len_bytes, now_ns)?;
+            pool.push(kept);
+            Ok(block)
+        }
+        // One that is much too long is better than none.
+        Err(NoBlock::Lent { limit }) => {
+            let mut blocks = pool
+                .iter_mut()
+                .filter_map(|kept| kept.take(len_bytes, now_ns));
+            blocks.next().ok_or(NoBlock::Lent { limit })
+        }
+        Err(NoBlock::Memory) => Err(NoBlock::Memory),
+    }
 }
 
 /// The block of this thread, which passes on messages to one port. The others may lie where the port was before, in messages that wait until
@@ -144,15 +155,27 @@ fn block_bytes_for(len_bytes: usize) -> usize {
     len_bytes.next_power_of_two().max(BLOCK_BYTES_MIN)
 }
 
-/// Another arena. It has one block more than there are as long, and idle ones give way to it.
+/// Another arena. It has one block more than all others together, and idle ones give way to it. Few arenas serve messages of many lengths:
+/// its blocks are as long as the longest of the others, and those of the last arena not the shortest, if that costs no blocks.
 fn make(pool: &mut Vec<Kept>, len_bytes: usize) -> Result<SharedArena, NoBlock> {
-    let block_bytes = block_bytes_for(len_bytes);
-    let alike = pool.iter().filter(|kept| kept.serves(len_bytes));
-    let alike: usize = alike.map(|kept| kept.arena.blocks()).sum();
-    let mut blocks = (alike + 1).min(BLOCKS_MAX);
+    let needed_bytes = block_bytes_for(len_bytes);
+    // The length may be little more than half of what is needed for it.
+    let most_bytes = needed_bytes * WASTE_MAX / 2;
+    let least_bytes = match pool.len() + 1 < ARENAS_MAX {
+        true => needed_bytes,
+        false => BLOCK_BYTES_MIN * WASTE_MAX / 2,
+    };
+    let lengths = pool.iter().map(|kept| kept.arena.block_bytes());
+    let longest = lengths.fold(least_bytes, usize::max);
+    let mut block_bytes = longest.clamp(needed_bytes, most_bytes);
+    let others: usize = pool.iter().map(|kept| kept.arena.blocks()).sum();
+    let mut blocks = (others + 1).min(BLOCKS_MAX);
     let mut idle: Vec<_> = pool.iter().filter(|kept| kept.arena.is_whole()).collect();
     idle.sort_by_key(|kept| kept.used_ns);
     let (mut count, mut bytes) = (pool.len(), pool.iter().map(Kept::bytes).sum::<usize>());
+    while block_bytes > needed_bytes && bytes + blocks * block_bytes > BYTES_MAX {
+        block_bytes /= 2;
+    }
     let mut gone = Vec::new();
     loop {
         while blocks > 1 && bytes + blocks * block_bytes > BYTES_MAX {
@@ -218,4 +241,34 @@ pub(crate) fn give_up(link: &Link) -> bool {
 pub(crate) fn end(link: &Link) {
     let long = core::mem::take(&mut *link.parts.long.lock());
     drop(long);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use handfast_testing::Random;
+
+    /// Replies to a few calls that were given up, and those to a few callers: none finds the pool full of blocks of other lengths.
+    #[test]
+    fn few_arenas_serve_many_lengths() {
+        let mut random = Random::seeded("few_arenas_serve_many_lengths");
+        for _ in 0..100 {
+            let (mut pool, mut out) = (Vec::new(), Vec::new());
+            for _ in 0..2 * ARENAS_MAX {
+                let len_bytes = (65 << 10) + random.below(535 << 10) as usize;
+                let block = take_of(&mut pool, len_bytes, 0).ok();
+                let lengths: Vec<_> = pool
+                    .iter()
+                    .map(|kept| (kept.arena.block_bytes(), kept.arena.blocks()))
+                    .collect();
+                assert!(
+                    block.is_some(),
+                    "{len_bytes} bytes, {} lent of {lengths:?}",
+                    out.len()
+                );
+                assert!(pool.iter().any(|kept| kept.serves(len_bytes)));
+                out.push(block);
+            }
+        }
+    }
 }
