@@ -11,6 +11,7 @@ mod served;
 
 mod abused;
 mod claims;
+mod crowded;
 mod descriptors;
 mod diverted;
 mod doors;
@@ -33,6 +34,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "forger" => requests::forger(arguments[0], arguments[1], arguments[2], arguments[3]),
         "honest" => forger::honest(arguments[0], arguments.get(1).copied()),
+        "honest on two CPUs" => crowded::on_two_cpus(arguments[0]),
         "many" => claims::many(arguments[0]),
         "set" => claims::set(arguments[0]),
         "tasks" => claims::tasks(arguments[0], false),
