@@ -8,7 +8,7 @@
 //! * The library asks for the environment in one place, which knows of set-user-id programs.
 //! * Sentences in comments and documents name their subject.
 //! * The constants that `docs/limits.md` names exist, and have the values given there.
-//! * Control messages are made by their codec, not by hand.
+//! * Control messages are made by their codec, not by hand, and the attackers speak the version of the layout.
 //! * Files, functions and types that are too large are listed, and the list only gets shorter. `cargo run -p xtask -- sizes`
 //!   lists them with their sizes.
 //! * Sleeps in tests have a reason. `cargo run -p xtask -- sleeps` lists them.

@@ -1,4 +1,5 @@
-//! Control messages are made by their codec: no crate but `handfast-layout` knows the numbers of their kinds.
+//! Control messages are made by their codec: no crate but `handfast-layout` knows the numbers of their kinds. The attackers, which
+//! are not written in Rust, speak its version.
 
 use crate::{all_sources, read};
 use std::path::Path;
@@ -22,7 +23,25 @@ pub(crate) fn check(root: &Path) -> Vec<String> {
             ));
         }
     }
+    let spoken = number_after(&read(&root.join("attackers/wire.py")), "\nVERSION = ");
+    let version = number_after(
+        &read(&root.join("crates/layout/src/lib.rs")),
+        "LAYOUT_VERSION: u32 = ",
+    );
+    if spoken.is_none() || spoken != version {
+        problems.push(format!(
+            "attackers/wire.py: speaks version {spoken:?} of the layout, which is {version:?}"
+        ));
+    }
     problems
+}
+
+fn number_after(text: &str, words: &str) -> Option<u32> {
+    let (_, after) = text.split_once(words)?;
+    let digits = after
+        .split(|letter: char| !letter.is_ascii_digit())
+        .next()?;
+    digits.parse().ok()
 }
 
 /// Where there is one.
