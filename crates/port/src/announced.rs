@@ -18,6 +18,8 @@ pub(crate) struct Announced<'a> {
     slot: Slot,
     index: u32,
     how: u32,
+    /// The count of what had happened to the link before.
+    roused: u32,
     elsewhere: Elsewhere,
     notified: u32,
 }
@@ -33,6 +35,7 @@ impl<'a> Announced<'a> {
             link.returns().sleeps(slot.wait());
         }
         watch(link, index);
+        let roused = link.waiters.roused();
         let notified = crate::arrivals::epoch();
         let how = match how {
             Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
@@ -51,20 +54,23 @@ impl<'a> Announced<'a> {
             slot,
             index,
             how,
+            roused,
             elsewhere,
             notified,
         }
     }
 
-    /// The word in which a thread sleeps that sleeps in others, too, and follows to no other place.
-    pub(crate) fn word(&self) -> (&Region, usize, u32) {
-        (&self.link.region, self.slot.wait(), self.how)
+    /// The words in which a thread sleeps that sleeps in others, too, and follows to no other place.
+    pub(crate) fn words(&self) -> [(&Region, usize, u32); 2] {
+        let own = self.link.waiters.word(self.roused);
+        [(&self.link.region, self.slot.wait(), self.how), own]
     }
 
-    /// Sleeps. One system call.
+    /// Sleeps. One system call, or two.
     fn park(&self, deadline_ns: Option<u64>) {
         if self.how == word::ASLEEP {
-            self.elsewhere.park(self.word(), deadline_ns);
+            let at = (&**self.link, self.slot.wait());
+            self.elsewhere.park(at, self.roused, deadline_ns);
         } else {
             let _ = crate::arrivals::wait(self.notified, deadline_ns);
         }

@@ -7,12 +7,11 @@
 
 use crate::link::Link;
 use crate::paths::{self, Path};
-use crate::port::receiver::park;
+use crate::port::receiver::{park, park_at};
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::REPLIES;
 use handfast_proto::paths::Source;
-use handfast_region::Region;
 use handfast_wait::word;
 use std::sync::Arc;
 
@@ -23,14 +22,15 @@ const STEPS_MAX: usize = 4;
 /// or the answer is not meant.
 pub(crate) const HOPES: u8 = 200;
 
-/// Where an outcome is expected to come instead, in turn.
-pub(crate) struct Elsewhere(Vec<(Arc<Path>, Slot)>);
+/// Where an outcome is expected to come instead, in turn; and what had happened to the links there
+/// ([`Waiters::roused`](crate::link::rouse::Waiters::roused)).
+pub(crate) struct Elsewhere(Vec<(Arc<Path>, Slot, u32)>);
 
 impl Elsewhere {
     /// Where the outcome awaited in slot `index` of the calls made through `link` is expected, by where this
     /// thread's outcomes came last.
     pub(crate) fn of(link: &Link, index: u32) -> Self {
-        let mut steps: Vec<(Arc<Path>, Slot)> = Vec::new();
+        let mut steps: Vec<(Arc<Path>, Slot, u32)> = Vec::new();
         let mut source = Source {
             link: link.serial,
             set: index / REPLIES,
@@ -44,7 +44,8 @@ impl Elsewhere {
                 set: index / REPLIES,
             };
             let slot = Slot::of(path.link.calls, index);
-            steps.push((path, slot));
+            let roused = path.link.waiters.roused();
+            steps.push((path, slot, roused));
         }
         Self(steps)
     }
@@ -56,7 +57,7 @@ impl Elsewhere {
     /// Announces the sleep there, and says at the slot `at`, where it is announced next, that it is.
     pub(crate) fn announce(&self, (link, at): (&Link, Slot)) {
         let mut before = (link, at);
-        for (path, slot) in &self.0 {
+        for (path, slot, _) in &self.0 {
             let link = &path.link;
             // AcqRel: the control thread looks after this thread while it is not zero.
             link.waiters.parked.of(0).fetch_add(1, Ordering::AcqRel);
@@ -71,20 +72,26 @@ impl Elsewhere {
     /// Whether the outcome is there, and only the word of that is missing.
     pub(crate) fn is_answered(&self, generation: u32) -> bool {
         let mut steps = self.0.iter();
-        steps.any(|(path, slot)| slot.is_answered(&path.link.region, generation))
+        steps.any(|(path, slot, _)| slot.is_answered(&path.link.region, generation))
     }
 
-    /// Sleeps in `own` and there. One system call.
-    pub(crate) fn park(&self, own: (&Region, usize, u32), deadline_ns: Option<u64>) {
+    /// Sleeps in the word of `link` at `at` and there. One system call, or two.
+    pub(crate) fn park(&self, (link, at): (&Link, usize), roused: u32, deadline_ns: Option<u64>) {
+        if self.0.is_empty() {
+            return park_at((link, at), roused, deadline_ns);
+        }
+        let own = [(link, at, roused)].into_iter();
         let there = self.0.iter();
-        let there = there.map(|(path, slot)| (&path.link.region, slot.wait(), word::ASLEEP));
-        let words = core::iter::once(own).chain(there);
+        let there = there.map(|(path, slot, roused)| (&**path.link, slot.wait(), *roused));
+        let words = own.chain(there).flat_map(|(link, at, roused)| {
+            [(&link.region, at, word::ASLEEP), link.waiters.word(roused)]
+        });
         park(words, deadline_ns);
     }
 
     /// Takes the announcements back.
     pub(crate) fn withdraw(self) {
-        for (path, slot) in self.0 {
+        for (path, slot, _) in self.0 {
             let link = &path.link;
             word::withdraw(&link.region, slot.wait());
             link.returns().wakes(slot.wait());

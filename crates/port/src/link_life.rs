@@ -56,7 +56,6 @@ pub(crate) fn add_link_granting(
         process.counting.rows.take(),
     ));
     // No other thread sets it.
-    let _ = link.waiters.itself.set(Arc::downgrade(&link));
     let limited_by = limits::limit(process, &link);
     let promised = port.map(|port| exported::export(&link, port, Target::full(port.id, 0)));
     let entered = match promised {

@@ -223,10 +223,9 @@ pub(crate) fn hand_over(port: &Receiver) {
     // Relaxed: ordered by the fence.
     let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
     let groups = group::of(&port.process).all();
-    if (!quiet || groups.iter().any(|group| taken(&group.bells)))
-        && let Some(group) = groups.first()
-    {
-        group.bells.wake(sleep, 1);
+    if !quiet || groups.iter().any(|group| taken(&group.bells)) {
+        // Not in the bells, where a peer may sleep or have moved the sleeper away.
+        port.wake_one();
         if how == word::DESCRIPTOR {
             crate::arrivals::rouse();
         }

@@ -20,6 +20,7 @@ mod introductions;
 mod lanes;
 mod late_claims;
 mod loans;
+mod moved_away;
 mod moves;
 mod once;
 mod passing;
@@ -49,6 +50,8 @@ fn a_child_process_plays_its_role() {
         "lender" => loans::lender(arguments[0]),
         "dropper" => loans::dropper(arguments[0]),
         "giver of send-once rights" => once::giver(arguments[0]),
+        "two receivers" => moved_away::two_receivers(arguments[0]),
+        "sleeper" => moved_away::sleeper(arguments[0], arguments[1]),
         "mover" => moves::mover(arguments[0]),
         "middle" => common::middle(arguments[0], arguments[1]),
         "server" => served::server(arguments[0], arguments[1]),

@@ -151,6 +151,8 @@ pub(crate) struct Hand {
     pub(crate) socket: OwnedFd,
     pub(crate) region: Arc<Region>,
     pub(crate) bells: Region,
+    /// The first bytes of the two.
+    addresses: [usize; 2],
     is_published: bool,
     pub(crate) welcome: Welcome,
     /// The process identity that it claims, with the number of this process.
@@ -186,9 +188,7 @@ impl Hand {
         }));
         let (socket, welcome, fds) = linked.unwrap();
         let peer = handfast_sys::socket::peer(&socket).unwrap();
-        let map = |fd: &OwnedFd, len_bytes, access| {
-            Region::mapped(Mapping::new(fd, len_bytes, access).unwrap())
-        };
+        let map = |fd: &OwnedFd, len_bytes, access| Mapping::new(fd, len_bytes, access).unwrap();
         let region = map(&fds[0], REGION_BYTES, Access::ReadWrite);
         // Another user's bells are only looked at.
         let is_published = handfast_sys::shared::is_whole(&fds[1]).unwrap();
@@ -196,11 +196,13 @@ impl Hand {
             true => Access::Read,
             false => Access::ReadWrite,
         };
+        let bells = map(&fds[1], bells, of_bells);
         common::take_offer(&socket, &fds[0]);
         Self {
             socket,
-            region: Arc::new(region),
-            bells: map(&fds[1], bells, of_bells),
+            addresses: [&region, &bells].map(|mapping| mapping.base().as_ptr() as usize),
+            region: Arc::new(Region::mapped(region)),
+            bells: Region::mapped(bells),
             is_published,
             welcome,
             process: process(incarnation, std::process::id()),
@@ -225,6 +227,17 @@ impl Hand {
         (lane, receiver): (u32, u32),
         kind: Kind,
         (port, reply, generation): (u32, u32, u32),
+        body: (&[u8], &[Unit]),
+    ) {
+        self.put(lane, (kind, port, reply, generation), body);
+        self.ring(lane, receiver);
+    }
+
+    /// As [`Self::post`], to any lane, without a ring.
+    pub(crate) fn put(
+        &mut self,
+        lane: u32,
+        (kind, port, reply, generation): (Kind, u32, u32, u32),
         (bytes, units): (&[u8], &[Unit]),
     ) {
         let header = Header {
@@ -246,7 +259,6 @@ impl Hand {
                 return true;
             }
         }));
-        self.ring(lane, receiver);
     }
 
     fn ring(&self, lane: u32, receiver: u32) {
@@ -269,6 +281,19 @@ impl Hand {
                 receiver: receiver as u8,
             });
         }
+    }
+
+    /// A word of the link.
+    pub(crate) fn word(&self, at: usize) -> *mut u32 {
+        assert!(at + 4 <= REGION_BYTES);
+        (self.addresses[0] + at) as *mut u32
+    }
+
+    /// The word in which the threads sleep that receive at the port.
+    pub(crate) fn bell(&self) -> *mut u32 {
+        let bell = handfast_layout::bell::bell(receiver_of(self.welcome.port));
+        let at = bell + handfast_layout::bell::SLEEP;
+        (self.addresses[1] + at) as *mut u32
     }
 
     /// Wakes whoever sleeps at the port, for nothing.
@@ -447,6 +472,14 @@ impl Hand {
     pub(crate) fn expect_end(&self) {
         while self.try_hear().is_some() {}
     }
+}
+
+/// Moves threads that sleep in one word to another (`FUTEX_REQUEUE`), so many at most. Returns how many there were.
+pub(crate) fn requeue(from: *mut u32, most: i32, to: *mut u32) -> u32 {
+    let of = libc::FUTEX_REQUEUE;
+    // SAFETY: no memory is written, and the kernel checks the addresses.
+    let moved = unsafe { libc::syscall(libc::SYS_futex, from, of, 0, most as usize, to) };
+    u32::try_from(moved).unwrap()
 }
 
 /// The units that describe these parts.

@@ -172,8 +172,8 @@ pub(crate) fn watch(link: &Link) -> Option<u64> {
             let reply = Slot::of(link.calls, index as u32);
             if reply.is_answered(&link.region, generation) {
                 // The server has left the wake-up for later, and does something else.
-                // Others that sleep there are looked after next time.
-                rouse::rouse(link, reply.wait(), ROUSED_MAX);
+                rouse::rouse(link, reply.wait());
+                link.waiters.rouse();
                 crate::arrivals::rouse();
             } else {
                 late |= 1 << (index as u32 / SLOTS_PER_LANE);

@@ -1,34 +1,69 @@
 //! Wake-ups of this process's own threads, whatever the peer has done to the words in which they sleep.
 //!
-//! Any number of the peer's threads may sleep there, too, and the kernel wakes one after the other. So a thread that others rely
-//! on wakes a few, and a thread that works for the peer's user the rest.
+//! The peer can move the sleepers to words of its own (`FUTEX_REQUEUE`). Any number of its threads may sleep there, too, and the kernel
+//! wakes one after the other. So only a few are woken there. A thread that has slept for a moment sleeps in a word of this process, too
+//! ([`park_at`](crate::port::receiver::park_at)).
 
 use super::Link;
 use super::tasks::{self, Tasks};
 use crate::parked::Parked;
 use crate::rank;
-use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{LANES, REPLIES};
-use handfast_region::Memory;
+use handfast_region::{Memory, Region};
 use handfast_ring::lane::Place;
 use handfast_sys::sync::{Condvar, Mutex};
 use handfast_wait::word;
-use std::sync::OnceLock;
-use std::sync::Weak;
 
 /// Threads and tasks that wait for something of the link.
-#[derive(Default)]
 pub(crate) struct Waiters {
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
-    /// A thread is about to wake all that sleep on its words; and the link, for that one.
-    pub(crate) rouses: AtomicBool,
     pub(crate) slot_freed: (Mutex<u32, rank::SlotFreed>, Condvar),
     /// The waiters that are futures.
     pub(crate) tasks: Tasks,
-    pub(crate) itself: OnceLock<Weak<Link>>,
+    /// Counts what happens to the link: a word of this process, which ends long sleeps.
+    roused: Region,
+}
+
+const ROUSED_BYTES: usize = 64;
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            parked: Parked::default(),
+            slot_freed: Default::default(),
+            tasks: Tasks::default(),
+            roused: Region::heap(ROUSED_BYTES),
+        }
+    }
+}
+
+impl Waiters {
+    /// The count to give to [`Self::word`], read before a thread looks for the last time.
+    pub(crate) fn roused(&self) -> u32 {
+        // Acquire: a count seen brings what came before it.
+        self.roused.load(0, Ordering::Acquire)
+    }
+
+    /// The word that ends a sleep whatever the peer does to those of the link: while it holds the count.
+    pub(crate) const fn word(&self, roused: u32) -> (&Region, usize, u32) {
+        (&self.roused, 0, roused)
+    }
+
+    /// Wakes all threads that have slept for long, so that they look.
+    pub(crate) fn rouse(&self) {
+        // Relaxed: the exchange decides. It releases what the sleeper shall find.
+        let mut count = self.roused.load(0, Ordering::Relaxed);
+        while let Err(found) = self
+            .roused
+            .compare_exchange(0, count, count.wrapping_add(1))
+        {
+            count = found;
+        }
+        self.roused.wake(0, u32::MAX);
+    }
 }
 
 impl Link {
@@ -50,47 +85,21 @@ impl Link {
         if !self.waiters.parked.any() {
             return;
         }
-        if rouse_all(self, ROUSED_MAX) {
-            rouse_crowd(self);
-        }
+        self.waiters.rouse();
+        let replies = (0..REPLIES).map(|index| Slot::of(self.calls, index).wait());
+        let lanes = (0..LANES).map(|lane| Place::of(self.calls, lane).space());
+        let words = replies.chain(lanes).chain(self.returns().sleepers());
+        words.for_each(|at| rouse(self, at));
         crate::arrivals::rouse();
     }
 }
 
-/// Wakes those that sleep on all words of ours, at most so many on each. Whether more may.
-fn rouse_all(link: &Link, count: u32) -> bool {
-    let replies = (0..REPLIES).map(|index| Slot::of(link.calls, index).wait());
-    let lanes = (0..LANES).map(|lane| Place::of(link.calls, lane).space());
-    let words = replies.chain(lanes).chain(link.returns().sleepers());
-    let has_more = |at: &usize| rouse(link, *at, count) == count;
-    words.filter(has_more).count() > 0
-}
-
-/// Wakes the sleepers on a word, at most so many, whatever the word says: the peer may have died after it took
-/// the announcement away and before it woke the sleeper. Returns how many there were.
-pub(super) fn rouse(link: &Link, at: usize, count: u32) -> u32 {
+/// Wakes the sleepers on a word, some of them at least, whatever the word says: the peer may have died after it took the announcement
+/// away and before it woke the sleeper.
+pub(super) fn rouse(link: &Link, at: usize) {
     // AcqRel: as in `word::taken`.
     link.region.swap(at, word::AWAKE, Ordering::AcqRel);
-    link.region.wake(at, count)
-}
-
-/// More sleep on a word than threads of this process mostly do: they may be the peer's, and any number. A thread that works for the
-/// peer's user wakes them all.
-#[cold]
-fn rouse_crowd(this: &Link) {
-    // AcqRel: a thread that finds it set comes before the other's wake-ups.
-    if this.waiters.rouses.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let Some(link) = this.waiters.itself.get().and_then(Weak::upgrade) else {
-        return;
-    };
-    let users = this.users().clone();
-    users.expend(this.peer.uid, move || {
-        // Release: pairs with the exchange above. A thread that comes from now on has this done once more.
-        link.waiters.rouses.store(false, Ordering::Release);
-        rouse_all(&link, u32::MAX);
-    });
+    link.region.wake(at, ROUSED_MAX);
 }
 
 /// So many are woken on one word by a thread that has other things to do: as many as sleep there of this process, mostly.

@@ -11,7 +11,7 @@ use handfast_region::{Memory, Region};
 use handfast_sys::erased::Erased;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_wait::Waiter;
-pub(crate) use sleep::park;
+pub(crate) use sleep::{park, park_at};
 use std::sync::Arc;
 use waits::Waits;
 
@@ -194,6 +194,11 @@ impl Receiver {
         self.count_hand_over();
         self.handed.fence();
         self.handed.wake(0, u32::MAX);
+    }
+
+    /// Wakes one of the threads that sleep here, after [`Self::count_hand_over`].
+    pub(crate) fn wake_one(&self) {
+        self.handed.wake(0, 1);
     }
 
     /// A thread that is about to sleep finds another count.

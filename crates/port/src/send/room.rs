@@ -4,11 +4,11 @@ use super::{SendRight, ended, waiting};
 use crate::error::{Exhausted, SendError};
 use crate::link::{Link, tasks};
 use crate::options::Waiting;
+use crate::port::receiver::park_at;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use handfast_channel::arm;
 use handfast_layout::link::LANES;
-use handfast_region::Memory;
 use handfast_ring::lane::Place as LanePlace;
 use handfast_sys::clock;
 use handfast_wait::place::{Parked, Place, Sleep, Start};
@@ -137,9 +137,10 @@ impl Place for Room<'_> {
             .fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
         self.has_announced = true;
+        let roused = link.waiters.roused();
         word::announce(&link.region, space, word::ASLEEP);
         if !self.look() {
-            link.region.park(space, word::ASLEEP, deadline_ns);
+            park_at((link, space), roused, deadline_ns);
         }
         // Other threads may wait for the same lane's room: the word is left to its waker, or to the leaving thread.
         link.waiters

@@ -81,7 +81,7 @@ impl Waiting<'_> {
             let mut words: Vec<_> = nudges
                 .map(|(port, handed)| port.port().at.nudged(*handed))
                 .collect();
-            words.extend(announced.iter().map(Announced::word));
+            words.extend(announced.iter().flat_map(Announced::words));
             words.extend(bells);
             self.count_as_followers(true);
             park(words.iter().copied(), deadline_ns);
@@ -118,7 +118,7 @@ impl Place for Waiting<'_> {
     fn park(&mut self, how: Sleep, deadline_ns: Option<u64>, start: Option<Start>) -> Parked {
         let groups = group::of(&self.0.process).all();
         let in_bells = groups.iter().filter(|group| group.uid.is_some()).count();
-        let words = (in_bells + 1) * self.0.ports.len() + self.0.calls.len();
+        let words = (in_bells + 1) * self.0.ports.len() + 2 * self.0.calls.len();
         let in_words = how == Sleep::Block && self.0.descriptors.is_empty() && words <= WORDS_MAX;
         let how = if in_words && words > 0 {
             word::ASLEEP

@@ -1,6 +1,7 @@
 //! How a receiver's threads sleep.
 
 use super::{FUTILE_MAX, PAUSE_NS, Receiver};
+use crate::link::Link;
 use crate::link::group::Group;
 use core::sync::atomic::{Ordering, fence};
 use core::time::Duration;
@@ -106,4 +107,20 @@ pub(crate) fn park<'a>(
         let soon_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
         park_any(words.take(1), Some(soon_ns)).unwrap_or(Wait::TimedOut)
     })
+}
+
+/// How long a thread sleeps in a word of a link alone: most sleeps are shorter, and a second word takes up to 1 us.
+const BRIEFLY: Duration = Duration::from_millis(20);
+
+/// Sleeps in the word of `link` at `at`. The peer can move the sleeper to a word of its own, where no wake-up finds it. So a sleep that
+/// lasts is in a word of this process, too: [`Waiters::word`](crate::link::rouse::Waiters::word), for the count that was read before the
+/// last look. One system call, or two.
+pub(crate) fn park_at((link, at): (&Link, usize), roused: u32, deadline_ns: Option<u64>) {
+    let soon_ns = clock::deadline_ns(BRIEFLY);
+    let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
+    let brief = link.region.park(at, word::ASLEEP, Some(until_ns));
+    if brief == Wait::TimedOut && deadline_ns != Some(until_ns) {
+        let words = [(&link.region, at, word::ASLEEP), link.waiters.word(roused)];
+        park(words.into_iter(), deadline_ns);
+    }
 }

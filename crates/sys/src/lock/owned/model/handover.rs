@@ -82,7 +82,7 @@ fn leave_port(memory: &impl Memory, words: &Thread<'_>, how: How, broken: Broken
     count();
     memory.fence();
     if !quiet || memory.load(SLEEP, Relaxed) == AWAKE {
-        memory.wake(SLEEP, 1);
+        memory.wake(HANDED, 1);
     }
 }
 
