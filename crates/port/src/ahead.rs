@@ -31,13 +31,16 @@ thread_local! {
 
 /// How long a thread waits for the next bytes: a sender that runs copies [`STEP_BYTES`] in less.
 const PAUSE_NS: u64 = 30_000;
-/// How long a look takes at most, however fast the sender is: deadlines and other senders are looked at in between.
+/// How long a look takes at most, however fast the sender is: other senders are looked at in between, and deadlines after some looks.
 const LOOK_NS_MAX: u64 = 200_000;
 /// Looks between two readings of the clock, and most looks: the clock of a simulated machine stands still.
 const LOOKS_PER_CLOCK: u32 = 64;
 const LOOKS_MAX: u32 = 4096;
 /// Fewer bytes are not worth a copy, unless they are the last.
 const STEP_BYTES: usize = fills::STEP_BYTES as usize;
+
+/// Steps that are copied between two readings of the clock.
+const STEPS_MAX: usize = 4;
 
 /// The result of a look: how the sender gets on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,12 +152,14 @@ impl Ahead {
         })
     }
 
-    /// How many bytes are there, if so many that they are worth a copy.
+    /// Up to where the next bytes are there, if there are so many that they are worth a copy. No more of them than are copied between
+    /// two readings of the clock.
     fn reached(&self, link: &Link, place: Place) -> Option<usize> {
         let len_bytes = self.bytes.len();
         let reached = (place.reached(&link.region) as usize).min(len_bytes);
         let least = (self.copied + STEP_BYTES).min(len_bytes);
-        (reached > self.copied && reached >= least).then_some(reached)
+        let is_worth_it = reached > self.copied && reached >= least;
+        is_worth_it.then(|| reached.min(self.copied + STEPS_MAX * STEP_BYTES))
     }
 
     /// Copies along with the sender.

@@ -189,3 +189,33 @@ fn a_fill_that_pauses_is_looked_at_once() {
     drop((theirs, link, right, port));
     nodes.iter().for_each(Node::shutdown);
 }
+
+/// A sender that has filled all of a long block at once, or says so.
+#[test]
+fn a_look_ends_however_much_is_there() {
+    let directory = Directory::new("ahead-at-once");
+    let (nodes, port, right, theirs) = linked(&directory);
+    let link = right.link().clone();
+    let bytes = vec![0; handfast_layout::LONG_BYTES_MAX];
+    right.send(&bytes).unwrap();
+    assert_eq!(port.receive().unwrap().bytes().len(), bytes.len());
+    let taken = long::take(&link, bytes.len(), Use::Message);
+    let block = taken.unwrap_or_else(|_| panic!("no block"));
+    let of_block = lending::lend(&link, &block).unwrap();
+    let fill = Fill::begin(&link, (0, 0), &of_block).unwrap();
+    fill.reach(bytes.len() - 1);
+    assert_eq!(look(&theirs, 0, 0), Progress::GoesOn);
+    let named = LentBlock {
+        fill: fill.serial(),
+        ..of_block
+    };
+    let (_, copied) = take(&theirs, &named).unwrap();
+    assert!(
+        (1..bytes.len() / 2).contains(&copied),
+        "{copied} bytes in a look"
+    );
+    drop(fill);
+    lending::lends_not(&link, of_block.loan);
+    drop((block, theirs, link, right, port));
+    nodes.iter().for_each(Node::shutdown);
+}
