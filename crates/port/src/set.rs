@@ -66,6 +66,8 @@ mod sleep;
 pub struct WaitSet {
     process: Arc<Process>,
     members: Vec<Member>,
+    /// Places among the members that are free.
+    free: Vec<Token>,
     /// Tokens of the ports, in the order in which they are looked at.
     ports: Vec<Token>,
     /// Tokens of the calls, in the order in which they were added.
@@ -138,6 +140,7 @@ impl WaitSet {
         Ok(Self {
             process,
             members: Vec::new(),
+            free: Vec::new(),
             ports: Vec::new(),
             calls: Vec::new(),
             timers: BTreeSet::new(),
@@ -165,8 +168,7 @@ impl WaitSet {
             Arc::ptr_eq(&port.port().process, &self.process),
             "a port of another node: make the set by that node (Node::wait_set)"
         );
-        let token = self.free_token();
-        self.members[token.0 as usize] = Member::Port(port);
+        let token = self.insert(Member::Port(port));
         self.ports.push(token);
         token
     }
@@ -182,10 +184,12 @@ impl WaitSet {
         descriptor: impl AsFd,
         interest: Interest,
     ) -> Result<Token, SetError> {
-        let token = self.free_token();
-        self.descriptors.add(token, descriptor, interest)?;
-        self.members[token.0 as usize] = Member::Descriptor;
-        Ok(token)
+        let token = self.insert(Member::Descriptor);
+        let added = self.descriptors.add(token, descriptor, interest);
+        if added.is_err() {
+            self.release(token);
+        }
+        added.map(|()| token)
     }
 
     /// Adds a call in flight, whose end is an [`Event::Reply`]. The set keeps a clone of the right that the call was made by. No system call.
@@ -197,8 +201,7 @@ impl WaitSet {
             Arc::ptr_eq(call.right().process(), &self.process),
             "a call of another node: make the set by that node (Node::wait_set)"
         );
-        let token = self.free_token();
-        self.members[token.0 as usize] = Member::Call(Box::new(OwnedCall::new(call)));
+        let token = self.insert(Member::Call(Box::new(OwnedCall::new(call))));
         self.calls.push(token);
         token
     }
@@ -206,9 +209,8 @@ impl WaitSet {
     /// Adds a timer, whose end at `at` is an [`Event::Timer`], once. No system call; a set with a timer reads the clock with
     /// each look, some 20 ns.
     pub fn add_timer(&mut self, at: Instant) -> Token {
-        let token = self.free_token();
         let at_ns = clock::instant_ns(at);
-        self.members[token.0 as usize] = Member::Timer(at_ns);
+        let token = self.insert(Member::Timer(at_ns));
         self.timers.insert((at_ns, token));
         token
     }
@@ -216,8 +218,11 @@ impl WaitSet {
     /// Removes a member. Returns the port, if the member was one; messages queued for the port wait there. One system call
     /// for a descriptor, and its close. A call is given up, as a dropped call. The token of a call or timer whose event has come names no member.
     pub fn remove(&mut self, token: Token) -> Option<ReceiveRight> {
-        let member = self.members.get_mut(token.0 as usize)?;
-        match core::mem::replace(member, Member::Free) {
+        let member = match self.members.get(token.0 as usize)? {
+            Member::Free => return None,
+            _ => self.release(token),
+        };
+        match member {
             Member::Free => None,
             Member::Port(port) => {
                 self.ports.retain(|of| *of != token);
@@ -391,7 +396,7 @@ impl WaitSet {
             if let Member::Call(call) = member
                 && let Some(outcome) = call.look()
             {
-                *member = Member::Free;
+                self.release(token);
                 self.calls.remove(place);
                 return Some(Event::Reply(token, outcome));
             }
@@ -405,7 +410,7 @@ impl WaitSet {
             return None;
         }
         self.timers.pop_first();
-        self.members[token.0 as usize] = Member::Free;
+        self.release(token);
         Some(Event::Timer(token))
     }
 
@@ -439,14 +444,19 @@ impl WaitSet {
         })
     }
 
-    fn free_token(&mut self) -> Token {
-        let is_free = |member: &Member| matches!(member, Member::Free);
-        let place = self.members.iter().position(is_free);
-        let place = place.unwrap_or_else(|| {
+    fn insert(&mut self, member: Member) -> Token {
+        let token = self.free.pop().unwrap_or_else(|| {
             self.members.push(Member::Free);
-            self.members.len() - 1
+            Token(self.members.len() as u32 - 1)
         });
-        Token(place as u32)
+        self.members[token.0 as usize] = member;
+        token
+    }
+
+    /// The member of that token, whose place is free from now on.
+    fn release(&mut self, token: Token) -> Member {
+        self.free.push(token);
+        core::mem::replace(&mut self.members[token.0 as usize], Member::Free)
     }
 
     fn check(&self) -> Result<(), ReceiveError> {
