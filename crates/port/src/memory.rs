@@ -1,6 +1,6 @@
 //! Memory as a part of a message: any amount, not copied, and not to be changed by anybody.
 
-use crate::error::{MemoryError, Resource};
+use crate::error::{MemoryError, Misuse, Resource};
 use crate::users::{Foreign, ForeignMemory};
 use core::fmt;
 use handfast_region::{Draft, Sealed};
@@ -118,8 +118,11 @@ impl MemoryMut {
     ///
     /// # Errors
     /// [`MemoryError::InUse`] where such a copy was needed three times in a row; [`MemoryError::Exhausted`] without room for a copy. The
-    /// bytes are lost then.
+    /// bytes are lost then. [`MemoryError::Misuse`] in a child forked since it was created.
     pub fn seal(self) -> Result<Memory, MemoryError> {
+        if self.0.get().is_forked() {
+            return Err(MemoryError::Misuse(Misuse::Forked));
+        }
         let sealed = self.0.try_map(Draft::seal);
         sealed.map(Memory).map_err(unsealed)
     }

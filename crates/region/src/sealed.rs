@@ -70,9 +70,15 @@ impl Draft {
         unsafe { slice::from_raw_parts_mut(base, self.mapping.len_bytes()) }
     }
 
+    /// Whether it was made before this process was forked, and is not there.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.mapping.is_forked()
+    }
+
     fn check(&self) {
         assert!(
-            !self.mapping.is_forked(),
+            !self.is_forked(),
             "this memory was made before fork() and is not there in the child; make it anew"
         );
     }

@@ -4,7 +4,10 @@ pub(crate) mod members;
 pub(crate) mod table;
 
 use crate::common::{self, call};
-use handfast::error::{BindError, Misuse, ReceiveError, ReplyError, RightError, SendError};
+use handfast::Memory;
+use handfast::error::{
+    BindError, MemoryError, Misuse, ReceiveError, ReplyError, RightError, SendError,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Forks; the child runs `work` and ends with its answer as status, whatever happens.
@@ -70,6 +73,17 @@ fn the_name_of_a_dead_server_is_free_though_its_forked_child_has_the_socket() {
         port.receive_timeout(common::PATIENCE).unwrap().bytes(),
         b"new"
     );
+}
+
+#[test]
+fn memory_that_is_being_written_cannot_be_sealed_in_a_child() {
+    let zeros = Memory::create(8192).unwrap();
+    let bytes = Memory::from_bytes(b"bytes").unwrap().into_mut().unwrap();
+    let child = fork(|| {
+        let sealed = [zeros, bytes].map(|memory| memory.seal().map(drop));
+        i32::from(sealed != [Err(MemoryError::Misuse(Misuse::Forked)); 2])
+    });
+    assert_eq!(wait_for(child), 0);
 }
 
 /// Threads that call all the time, while the main thread forks again and again.

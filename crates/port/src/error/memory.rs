@@ -21,6 +21,9 @@ pub enum MemoryError {
          it; create it again"
     )]
     InUse,
+    /// The memory was made before a fork, and is not there in the child.
+    #[error(transparent)]
+    Misuse(Misuse),
     /// Descriptors or memory ran out.
     #[error(transparent)]
     Exhausted(Exhausted),
