@@ -161,7 +161,7 @@ impl Awaited {
 
     /// The reason why no outcome comes any more, if so. An outcome that came before is still there.
     pub(crate) fn failure(&self) -> Option<SendError> {
-        if let Some(failure) = paths::end(self.link()) {
+        if let Some(failure) = self.link().end() {
             return Some(failure);
         }
         let is_over = matches!(&self.at, At::Path(path) if path.is_over());

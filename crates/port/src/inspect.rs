@@ -69,8 +69,8 @@ impl SendRight {
         let (lock, arrived) = &link.waiters.slot_freed;
         let mut asked = false;
         loop {
-            if link.is_down() {
-                return Err(SendError::Gone(Gone::Process));
+            if let Some(end) = link.end() {
+                return Err(end);
             }
             if let Some(fd) = &*link.counters.shown() {
                 return match Tally::open(fd, REGION_BYTES) {

@@ -258,17 +258,20 @@ impl Link {
         self.life.fault.get().is_some()
     }
 
+    /// Why nothing comes or goes through it any more, if so.
+    pub(crate) fn end(&self) -> Option<SendError> {
+        self.is_down()
+            .then(|| match (self.process.check(), self.fault()) {
+                (Err(misuse), _) => SendError::Misuse(misuse),
+                (Ok(()), Some(fault)) => SendError::Fault(fault),
+                (Ok(()), None) => SendError::Gone(Gone::Process),
+            })
+    }
+
     /// Why nothing more can be sent to `port`, if so.
     pub(crate) fn failure(&self, port: u32) -> Option<SendError> {
-        if self.is_down() {
-            return Some(
-                self.life
-                    .fault
-                    .get()
-                    .map_or(SendError::Gone(Gone::Process), |fault| {
-                        SendError::Fault(*fault)
-                    }),
-            );
+        if let Some(end) = self.end() {
+            return Some(end);
         }
         let is_gone = self.rights.peer_ports.is_gone(port);
         is_gone.then_some(SendError::Gone(Gone::Port))

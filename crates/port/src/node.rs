@@ -226,8 +226,8 @@ impl Node {
     }
 
     /// Ends the node, in this order: nobody can connect any more; its links end, so that peers find
-    /// [`Gone::Process`](crate::error::Gone::Process) (senders that have not followed a port which has moved here may find [`Gone::Reply`](crate::error::Gone::Reply)), and so do calls of this node; its receivers wake, and fail with
-    /// [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as does all further use of its handles that needs the node; its
+    /// [`Gone::Process`](crate::error::Gone::Process) (senders that have not followed a port which has moved here may find [`Gone::Reply`](crate::error::Gone::Reply)); calls of this node and its receivers
+    /// wake, and fail with [`Misuse::Shutdown`](crate::error::Misuse::Shutdown), as does all further use of its handles that needs the node; its
     /// control thread ends, and this waits for that end. A connect under way ends with its own error, within its time limit.
     ///
     /// Messages that wait in its ports can still be received, until their receive rights are dropped. Calls among them have ended at

@@ -11,7 +11,6 @@ use crate::link::returns::Own;
 use crate::message::Message;
 use crate::options::Waiting;
 use crate::passed::FORWARDS;
-use crate::paths;
 use crate::port::ports;
 use crate::relay::{self, Relay};
 use crate::reply_right::ReplyRight;
@@ -80,7 +79,7 @@ impl ReplyRight {
         }
         // For as long as the answer is awaited.
         let _held = Held::new(&link);
-        if let Some(end) = paths::end(&link) {
+        if let Some(end) = link.end() {
             return Err(end);
         }
         let own = Own::take(&link).ok_or(SendError::Exhausted(Exhausted {

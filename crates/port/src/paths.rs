@@ -1,7 +1,6 @@
 //! Return paths between this process and others (defined in `handfast_proto::paths`): its part as caller, as
 //! replier and as forwarder, and the control messages between the three.
 
-use crate::error::{Gone, SendError};
 use crate::link::held::Held;
 use crate::link::passing::{self, Ask, Between, Party};
 use crate::link::{Link, UNSAID_MAX, backlog, doorbell};
@@ -24,14 +23,6 @@ use caller::remembered;
 pub(crate) use caller::{Path, expected};
 
 mod callers;
-
-/// Why nothing comes through the link any more, if so.
-pub(crate) fn end(link: &Link) -> Option<SendError> {
-    link.is_down().then(|| {
-        link.fault()
-            .map_or(SendError::Gone(Gone::Process), SendError::Fault)
-    })
-}
 
 fn callers(process: &Process) -> MutexGuard<'_, Callers, rank::Callers> {
     process.tables.get::<CallersTable>().0.lock()

@@ -21,7 +21,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Right {
-    /// A right to send to a port of another process, which gets it as [`Self::Own`]. No system call. A right to a third process's port
+    /// A right to send to a port of another process, which gets it as [`Self::Own`]; or to a port of this process, where it came by a right of
+    /// [`connect`](crate::connect) to a name of this process. No system call. A right to a third process's port
     /// takes a thread and a port of this process, once for all such rights, and reaches that port through this process until
     /// its receiver has a link there.
     Send(SendRight),

@@ -458,7 +458,7 @@ fn a_process_has_links_with_each_node_of_another() {
     for (place, right) in rights.iter().enumerate() {
         let outcome = right.call(b"y").map(|reply| reply.to_vec());
         match place {
-            0 | 1 => assert_eq!(outcome, Err(SendError::Gone(Gone::Process))),
+            0 | 1 => assert_eq!(outcome, Err(SendError::Misuse(SHUT))),
             _ => assert_eq!(outcome.unwrap(), b"y"),
         }
     }

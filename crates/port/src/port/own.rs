@@ -9,7 +9,8 @@ use handfast_sys::sync::MutexGuard;
 use std::sync::{Arc, Weak};
 
 /// A right to send to a port of this very process, made by [`ReceiveRight::mint`](crate::ReceiveRight::mint) to be sent to others or [used
-/// here](Self::connect). A right that comes back to the process is an `OwnRight` again. A clone costs one atomic operation.
+/// here](Self::connect). A right that comes back to the process is an `OwnRight` again, but by a right of [`connect`](crate::connect) to a name
+/// of this process: that link is as one between two processes. A clone costs one atomic operation.
 #[derive(Clone)]
 pub struct OwnRight {
     own: Arc<Own>,

@@ -2,7 +2,7 @@
 
 use super::{SHUT, call, node_in, send, serve};
 use crate::common::{self, within_patience};
-use handfast::error::{Gone, ReceiveError, SendError, ServeError};
+use handfast::error::{ReceiveError, SendError, ServeError};
 use handfast::{Node, Right};
 
 /// The threads of this process whose names begin so.
@@ -152,7 +152,7 @@ fn the_global_node_starts_anew_after_a_shutdown() {
     assert_eq!(call(&right, "first"), "FIRST 0");
     Node::global().unwrap().shutdown();
     assert_eq!(thread.join().unwrap(), ReceiveError::Misuse(SHUT));
-    assert_eq!(right.call(b"").unwrap_err(), SendError::Gone(Gone::Process));
+    assert_eq!(right.call(b"").unwrap_err(), SendError::Misuse(SHUT));
     let thread = serve(handfast::bind(&name).unwrap());
     assert_eq!(
         call(&handfast::connect(&name).unwrap(), "second"),
