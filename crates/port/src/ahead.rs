@@ -109,8 +109,12 @@ impl BriefWait {
 
 #[cold]
 fn copy(link: &Link, place: Place, filling: Filling) -> Progress {
-    let len_bytes = filling.len_bytes as usize;
-    if !(MESSAGE_BYTES_MAX + 1..=long::longest(link)).contains(&len_bytes) {
+    let (len_bytes, longest) = (filling.len_bytes as usize, long::longest(link));
+    if longest <= MESSAGE_BYTES_MAX {
+        // Another user's, which fills no blocks: its word must not keep this thread from copying ahead for others.
+        return Progress::Nothing;
+    }
+    if !(MESSAGE_BYTES_MAX + 1..=longest).contains(&len_bytes) {
         return Progress::InVain;
     }
     let of_block = (filling.arena, filling.block);
