@@ -69,9 +69,13 @@ impl Neighbours {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "laws"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the controls of the tests"))]
 mod chains;
-#[cfg(test)]
+#[cfg(any(test, feature = "laws"))]
+#[cfg_attr(not(test), expect(dead_code, reason = "the controls of the tests"))]
 mod crowds;
-#[cfg(test)]
+#[cfg(any(test, feature = "laws"))]
+pub mod laws;
+#[cfg(any(test, feature = "laws"))]
 mod machine;

@@ -1,7 +1,7 @@
 //! The experiments there are.
 
 use crate::experiment::Experiment;
-use crate::{paper000, paper001, paper002, paper003, paper004, peers};
+use crate::{laws, paper000, paper001, paper002, paper003, paper004, peers};
 
 /// All of them, in the order of the papers.
 pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
@@ -11,6 +11,7 @@ pub(crate) fn all() -> Vec<Box<dyn Experiment>> {
     all.extend(paper002::all());
     all.extend(paper003::all());
     all.extend(paper004::all());
+    all.extend(laws::all());
     all.extend(peers::all());
     all
 }

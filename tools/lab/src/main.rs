@@ -6,6 +6,7 @@
 mod claims;
 mod experiment;
 mod experiments;
+mod laws;
 mod page;
 mod paper000;
 mod paper001;

@@ -4,7 +4,8 @@
 //! Each processor runs the threads in its queue, one after the other. A thread that yields goes to the end of the queue, one that is woken comes
 //! next. Steps take as long as on the machines that were measured.
 
-use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Way, YIELD};
+use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
+use alloc::vec::Vec;
 
 /// The work of each turn; and once in so many turns, a member is held up for so long.
 const WORK: u64 = 300;
@@ -23,6 +24,16 @@ enum Rule {
     Sleep,
     /// Each looks and yields, and never sleeps.
     Yield,
+}
+
+impl From<Waits> for Rule {
+    fn from(waits: Waits) -> Self {
+        match waits {
+            Waits::Adaptive => Self::Adaptive,
+            Waits::Sleep => Self::Sleep,
+            Waits::Yield => Self::Yield,
+        }
+    }
 }
 
 /// The way of the message.
@@ -231,12 +242,20 @@ impl Machine {
     }
 }
 
+pub(super) fn turn_of(waits: Waits, places: &[usize], is_nested: bool) -> u64 {
+    let form = match is_nested {
+        true => Form::Nested,
+        false => Form::Ring,
+    };
+    turn_ns(waits.into(), (form, places), false)
+}
+
 fn turn_ns(rule: Rule, chain: (Form, &[usize]), is_reverse: bool) -> u64 {
     Machine::new(rule, chain, is_reverse).turn_ns()
 }
 
 /// Chains of two to six members, on one to four processors: one after the other, or the first one, as a client, on one of its own.
-fn chains() -> Vec<Vec<usize>> {
+pub(super) fn chains() -> Vec<Vec<usize>> {
     let mut chains = Vec::new();
     for members in 2..=6_usize {
         for cpus in 1..=members.min(4) {

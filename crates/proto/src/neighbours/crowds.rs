@@ -1,8 +1,10 @@
 //! Crowds on the simulated machine: one server and its clients, each of which calls again as soon as it has its reply,
 //! by the policies of `Strategy::Adaptive`, with the rota or without.
 
-use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Way, YIELD};
+use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
 use crate::rota::{Admitted, Rang, Rota, Verdict, Wake};
+use alloc::vec;
+use alloc::vec::Vec;
 
 /// The work of a client for a call.
 const WORK: u64 = 300;
@@ -29,6 +31,20 @@ enum Rule {
     Sleep,
     /// Each looks and yields, and never sleeps, and the server looks at all lanes.
     Yield,
+}
+
+impl From<Waits> for Rule {
+    fn from(waits: Waits) -> Self {
+        match waits {
+            Waits::Adaptive => Self::Adaptive,
+            Waits::Sleep => Self::Sleep,
+            Waits::Yield => Self::Yield,
+        }
+    }
+}
+
+pub(super) fn calls(waits: Waits, cpus: usize, clients: usize) -> u64 {
+    Crowd::new(waits.into(), cpus, clients).outcome().total()
 }
 
 /// The first one is the server, which has lane N of client N + 1.
@@ -83,6 +99,7 @@ impl Outcome {
         self.served.iter().sum()
     }
 
+    #[cfg(test)]
     fn fairness(&self) -> f64 {
         let squares: f64 = self
             .served
@@ -462,4 +479,5 @@ impl Crowd {
     }
 }
 
+#[cfg(test)]
 mod tests;

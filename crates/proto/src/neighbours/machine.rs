@@ -4,7 +4,7 @@
 use super::Neighbours;
 use crate::spin::SpinPolicy;
 use crate::yields::YieldPolicy;
-use std::collections::VecDeque;
+use alloc::collections::VecDeque;
 
 /// Costs in nanoseconds: a look; a message's way to another processor; a yield, and the change to another thread; a sleep; a
 /// wake-up, for its caller; and the time until an idle processor runs; a time slice.
@@ -21,6 +21,17 @@ const T: u64 = 10_000;
 const LATENCY: u64 = 7_000;
 /// Yields of one wait to a peer on the same processor, as `handfast-wait` has them.
 const YIELDS: u32 = 8;
+
+/// How all threads of the simulated machine wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// As by `Strategy::Adaptive`.
+    Adaptive,
+    /// Each wait sleeps.
+    Sleep,
+    /// Each looks and yields, and never sleeps.
+    Yield,
+}
 
 /// A processor.
 #[derive(Default)]
