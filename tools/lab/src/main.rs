@@ -104,6 +104,9 @@ fn list(folder: &Folder) -> Done {
         };
         say!("{:<18} {:<8} {}", about.name, state, about.title)?;
     }
+    for (name, reason) in experiments::MISSING {
+        say!("{name:<18} {:<8} no experiment: {reason}", "")?;
+    }
     Ok(())
 }
 

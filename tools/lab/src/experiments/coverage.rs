@@ -1,6 +1,6 @@
 //! Every figure and table of the papers has an experiment, or a reason why it has none.
 
-use super::all;
+use super::{MISSING, all};
 use std::collections::BTreeSet;
 
 /// The number of figures and tables of each paper.
@@ -10,22 +10,6 @@ const PAPERS: [(&str, usize, usize); 5] = [
     ("002", 2, 0),
     ("003", 6, 1),
     ("004", 0, 0),
-];
-
-const STEPS: &str = "the steps of a protocol, no measurement: models and tests have them";
-
-/// Figures without an experiment.
-const MISSING: [(&str, &str); 7] = [
-    ("000-figure-1", STEPS),
-    ("000-figure-4", STEPS),
-    ("000-figure-5", STEPS),
-    ("000-figure-7", STEPS),
-    ("000-figure-9", STEPS),
-    ("002-figure-1", "a drawing of data structures"),
-    (
-        "003-figure-1",
-        "a drawing of three processes, which 003-figure-5 measures",
-    ),
 ];
 
 /// Experiments about a paper's text.

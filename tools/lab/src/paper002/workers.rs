@@ -91,8 +91,8 @@ impl Experiment for Workers {
     }
 }
 
-/// A request that is held up by none of the others is answered as often; some is lost to switches.
-const KEPT_MIN: f64 = 0.8;
+/// A request that is held up by none of the others is answered as often. More is a measurement that went wrong.
+const KEPT_MIN: f64 = 0.95;
 const KEPT_MAX: f64 = 1.2;
 
 fn claims(answered: &Series) -> Vec<Part> {
@@ -124,9 +124,9 @@ mod tests {
 
     #[test]
     fn requests_that_are_held_up_or_too_many_are_not_as_claimed() {
-        assert_eq!(verdict([0.95, 0.9]), Verdict::Holds);
-        assert_ne!(verdict([0.07, 0.9]), Verdict::Holds);
-        assert_ne!(verdict([1.9, 0.9]), Verdict::Holds);
+        assert_eq!(verdict([0.96, 0.97]), Verdict::Holds);
+        assert_ne!(verdict([0.07, 0.97]), Verdict::Holds);
+        assert_ne!(verdict([1.9, 0.97]), Verdict::Holds);
         assert_ne!(weigh(&claims(&Series::default())).0, Verdict::Holds);
     }
 }

@@ -94,7 +94,7 @@ fn figure_12_does_not_judge_a_stand_in() {
             (BSS_FIFO, 100.0),
             (BSWY, 95.0),
             (BSWY_FIFO, 95.0),
-            (HAND_OFF_ANY, 95.0),
+            (HAND_OFF_ANY, stand_in),
             (SERVER_FIRST, stand_in),
         ];
         let rounds = rates.map(|(_, rate)| [rate]);
@@ -105,9 +105,9 @@ fn figure_12_does_not_judge_a_stand_in() {
     };
     let judged = |stand_in| claims::weigh(&(FIGURE_12.judge)(&[sheet(stand_in)]));
     assert_eq!(judged(100.0), judged(1.0));
-    // All of it but the hand-off to a process.
+    // All of it but the two hand-offs.
     assert_eq!(judged(100.0).0, Verdict::Partly);
-    assert!(judged(100.0).1.starts_with("3 of 4 as claimed"));
+    assert!(judged(100.0).1.starts_with("2 of 4 as claimed"));
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn every_figure_judges_what_it_measures() {
             sheet.change(BSS.name, |turn| turn.server_switches = 1.0);
         }
         for claim in (figure.judge)(&sheets) {
-            let is_absent = claim.found.starts_with(HAND_OFF) || claim.found.contains(WANTS_CPUS);
+            let is_absent = claim.found.starts_with("handoff(") || claim.found.contains(WANTS_CPUS);
             assert!(
                 claim.holds.is_some() != is_absent,
                 "{}: {}",
