@@ -13,16 +13,22 @@ use super::handfast::{self, By, Usage};
 use super::{Caller, System, Waits};
 use crate::plan::Plan;
 use crate::systems::child::{Seat, checksum};
-use ::handfast::{Event, Options, ReceiveRight, Request, Right, SendRight, Token, WaitSet};
+use ::handfast::{
+    Event, Message, Options, ReceiveRight, Request, Right, SendRight, Token, WaitSet,
+};
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 pub(crate) const SPIN: By<Files> = By(handfast::SPIN, "files-spin", Files);
 pub(crate) const BLOCK: By<Files> = By(handfast::BLOCK, "files-block", Files);
 pub(crate) const SPIN_BLOCK: By<Files> = By(handfast::SPIN_BLOCK, "files-spin-block", Files);
 pub(crate) const DEFAULT: By<Files> = By(handfast::DEFAULT, "files-default", Files);
 
-/// User-level threads of the client: what the harness calls a call is one access of each.
+/// User-level threads of the client: what the harness calls a call is as many accesses.
 pub const THREADS: usize = 4;
 /// Blocks of the file, and bytes of a block.
 const BLOCKS: u64 = 256;
@@ -112,13 +118,23 @@ impl System for By<Files> {
             .map_err(io::Error::other)?;
         let mut set = WaitSet::with(self.options(seat)).map_err(io::Error::other)?;
         set.add(own);
-        Ok(FilesCaller {
+        let process = Rc::new(RefCell::new(Process {
             set,
             data,
             consistency,
             cache: HashMap::new(),
             written: HashSet::new(),
-            accesses: 0,
+            begun: 0,
+            ended: 0,
+            replies: HashMap::new(),
+            awaited: None,
+        }));
+        let threads = (0..THREADS).map(|_| -> Thread { Box::pin(thread(process.clone())) });
+        Ok(FilesCaller {
+            runnable: (0..THREADS).collect(),
+            waiting: HashMap::new(),
+            threads: threads.collect(),
+            process,
         })
     }
 }
@@ -193,36 +209,65 @@ impl FilesServer {
 }
 
 /// The process whose threads access the blocks.
-pub(crate) struct FilesCaller {
+struct Process {
     set: WaitSet,
     data: SendRight,
     consistency: SendRight,
     cache: HashMap<u64, Box<[u8]>>,
     written: HashSet<u64>,
-    accesses: u64,
+    /// Accesses, of all threads.
+    begun: u64,
+    ended: u64,
+    /// The blocks that have come, by the calls that they answer.
+    replies: HashMap<Token, Message>,
+    /// The call for which the thread waits that ran last.
+    awaited: Option<Token>,
+}
+
+/// A user-level thread: it runs until it waits for a block.
+type Thread = Pin<Box<dyn Future<Output = io::Result<()>>>>;
+
+/// Accesses one block after another.
+async fn thread(process: Rc<RefCell<Process>>) -> io::Result<()> {
+    loop {
+        let (block, token) = process.borrow_mut().begin()?;
+        let bytes = Block(&process, token).await;
+        process.borrow_mut().access(block, &bytes)?;
+    }
+}
+
+/// A wait for the answer to a call.
+struct Block<'a>(&'a RefCell<Process>, Token);
+
+impl Future for Block<'_> {
+    type Output = Message;
+
+    /// The scheduler needs no waker, but the call that the thread waits for.
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Message> {
+        let mut process = self.0.borrow_mut();
+        process.awaited = Some(self.1);
+        let reply = process.replies.remove(&self.1);
+        reply.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// The scheduler of the process's threads.
+pub(crate) struct FilesCaller {
+    threads: Vec<Thread>,
+    runnable: VecDeque<usize>,
+    /// The thread that waits for each call.
+    waiting: HashMap<Token, usize>,
+    process: Rc<RefCell<Process>>,
 }
 
 impl Caller for FilesCaller {
+    /// Runs the threads until as many accesses more have ended as there are threads. Others are under way then.
     fn call(&mut self, request: &[u8], reply: &mut [u8]) -> io::Result<()> {
-        // Each thread waits for a block of its own.
-        let mut threads: HashMap<Token, u64> = HashMap::new();
-        for _ in 0..THREADS {
-            let block = self.accesses % BLOCKS;
-            let call = self.data.try_call(&block.to_le_bytes());
-            let token = self.set.add_call(call.map_err(io::Error::other)?);
-            threads.insert(token, block);
-            self.accesses += 1;
-        }
-        while !threads.is_empty() {
-            match self.set.receive().map_err(io::Error::other)? {
-                Event::Reply(token, read) => {
-                    let read = read.map_err(io::Error::other)?;
-                    let block = threads.remove(&token);
-                    let block = block.ok_or_else(|| io::Error::other("a reply to no thread"))?;
-                    self.access(block, &read)?;
-                }
-                Event::Message(_, request) => self.hear(request)?,
-                other => return Err(io::Error::other(format!("{other:?}"))),
+        let until = self.process.borrow().ended + THREADS as u64;
+        while self.process.borrow().ended < until {
+            match self.runnable.pop_front() {
+                Some(thread) => self.run(thread)?,
+                None => self.wait()?,
             }
         }
         handfast::fill(reply, request)
@@ -230,12 +275,59 @@ impl Caller for FilesCaller {
 }
 
 impl FilesCaller {
+    /// Runs a thread until it waits.
+    fn run(&mut self, thread: usize) -> io::Result<()> {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.threads[thread].as_mut().poll(&mut context) {
+            Poll::Ready(ended) => {
+                ended?;
+                Err(io::Error::other("a thread has ended"))
+            }
+            Poll::Pending => {
+                let awaited = self.process.borrow_mut().awaited.take();
+                let awaited =
+                    awaited.ok_or_else(|| io::Error::other("a thread waits for nothing"))?;
+                self.waiting.insert(awaited, thread);
+                Ok(())
+            }
+        }
+    }
+
+    /// All threads wait: sleeps until there is a message, or an answer for one of them.
+    fn wait(&mut self) -> io::Result<()> {
+        let mut process = self.process.borrow_mut();
+        match process.set.receive().map_err(io::Error::other)? {
+            Event::Reply(token, read) => {
+                process
+                    .replies
+                    .insert(token, read.map_err(io::Error::other)?);
+                let thread = self.waiting.remove(&token);
+                let thread = thread.ok_or_else(|| io::Error::other("a reply to no thread"))?;
+                self.runnable.push_back(thread);
+                Ok(())
+            }
+            Event::Message(_, request) => process.hear(request),
+            other => Err(io::Error::other(format!("{other:?}"))),
+        }
+    }
+}
+
+impl Process {
+    /// A thread asks for the next block.
+    fn begin(&mut self) -> io::Result<(u64, Token)> {
+        let block = self.begun % BLOCKS;
+        self.begun += 1;
+        let call = self.data.try_call(&block.to_le_bytes());
+        Ok((block, self.set.add_call(call.map_err(io::Error::other)?)))
+    }
+
     /// A thread has its block: reads all of it, or writes to it.
     fn access(&mut self, block: u64, bytes: &[u8]) -> io::Result<()> {
         let sum = block.wrapping_mul((BLOCK_BYTES / size_of::<u64>()) as u64);
         if bytes.len() != BLOCK_BYTES || checksum(bytes) != sum {
             return Err(io::Error::other(format!("block {block} is another")));
         }
+        self.ended += 1;
         self.cache.insert(block, bytes.into());
         if block.is_multiple_of(WRITES_EVERY) {
             self.written.insert(block);

@@ -27,7 +27,7 @@ impl Experiment for Figure4 {
              priority, spin and block are badly hurt and spin-block is the best of the three: it gets both sides to run at \
              the same time.",
             "Two processes, each on a CPU of its own, share a file of 256 blocks of 4 KiB, which are in the memory of one at \
-             first. The other one, a loop in the place of the paper's user-level threads, has four accesses under way at once: each calls for its block, says that \
+             first. Four user-level threads of the other access one block after another: each calls for its block, says that \
              it is there, and gives it back when it is asked to, with its bytes if it has written to them. Both processes wait \
              for any of their ports and calls in one set (in the place of select over sockets). Then the same with a process on \
              each of the two CPUs that spins for ever, at the same priority, and at nice 19. Here everybody may lower a \
