@@ -38,8 +38,9 @@ impl Pool {
     /// Counts a call that has used the first `used` stacks. Whether the count has come to its end.
     #[inline]
     pub(crate) fn count(&self, used: u32) -> bool {
+        // Memory whose mark is lost would stay: another thread may count a stack further up in between.
         if used > self.touched.load(Relaxed) {
-            self.touched.store(used, Relaxed);
+            self.touched.fetch_max(used, Relaxed);
         }
         if used > self.peak.load(Relaxed) {
             self.peak.store(used, Relaxed);
@@ -70,6 +71,14 @@ impl Pool {
     #[inline]
     pub(crate) fn set_touched(&self, touched: u32) {
         self.touched.store(touched, Relaxed);
+    }
+
+    /// Stacks beyond the first `top` have no memory any more, as far as [`Self::touched`] has said so before; others may have some since then.
+    #[inline]
+    pub(crate) fn gave_back(&self, touched: u32, top: u32) {
+        let _ = self
+            .touched
+            .compare_exchange(touched, top, Relaxed, Relaxed);
     }
 
     /// A call takes the stack at `index`: if that is the last built one, the stacks that the caller is to build.
@@ -107,3 +116,30 @@ pub(crate) const STACKS_MAX: usize = (CPUS_MAX + HELD) * PER_CPU;
 pub(crate) const BUILT_FIRST: usize = 2;
 /// After so many calls of a CPU, stacks that none of them used give their memory back.
 const WINDOW: u32 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "a race that takes many rounds")]
+    fn threads_that_count_at_once_lose_no_mark() {
+        const ROUNDS: usize = 20_000;
+        let pools: Vec<_> = (0..ROUNDS).map(|_| Pool::new(2)).collect();
+        let at_once = Barrier::new(2);
+        std::thread::scope(|scope| {
+            for used in [3, 5] {
+                let (pools, at_once) = (&pools, &at_once);
+                scope.spawn(move || {
+                    at_once.wait();
+                    for pool in pools {
+                        pool.count(used);
+                    }
+                });
+            }
+        });
+        let lost = pools.iter().filter(|pool| pool.touched() != 5).count();
+        assert_eq!(lost, 0, "of {ROUNDS}");
+    }
+}

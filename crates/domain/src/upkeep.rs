@@ -90,7 +90,7 @@ fn give_back(row: &Row, pool: &Pool, first: usize, keep: u32) {
         }
         flags::release(flag);
     }
-    pool.set_touched(top.max(1));
+    pool.gave_back(touched, top.max(1));
 }
 
 /// Gives the memory of all idle stacks back, but for the first of each CPU.
