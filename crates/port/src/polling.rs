@@ -224,7 +224,10 @@ pub(crate) fn hand_over(port: &Receiver) {
     let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
     let groups = group::of(&port.process).all();
     if !quiet || groups.iter().any(|group| taken(&group.bells)) {
-        // Not in the bells, where a peer may sleep or have moved the sleeper away.
+        if let Some(group) = groups.first() {
+            group.bells.wake(sleep, 1);
+        }
+        // In the bells a peer may sleep, or have moved the sleeper away.
         port.wake_one();
         if how == word::DESCRIPTOR {
             crate::arrivals::rouse();
