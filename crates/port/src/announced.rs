@@ -35,7 +35,7 @@ impl<'a> Announced<'a> {
             link.returns().sleeps(slot.wait());
         }
         watch(link, index);
-        let roused = link.waiters.roused();
+        let roused = link.waiters.roused.count();
         let notified = crate::arrivals::epoch();
         let how = match how {
             Sleep::Notify if crate::arrivals::is_active() => word::DESCRIPTOR,
@@ -62,7 +62,7 @@ impl<'a> Announced<'a> {
 
     /// The words in which a thread sleeps that sleeps in others, too, and follows to no other place.
     pub(crate) fn words(&self) -> [(&Region, usize, u32); 2] {
-        let own = self.link.waiters.word(self.roused);
+        let own = self.link.waiters.roused.word(self.roused);
         [(&self.link.region, self.slot.wait(), self.how), own]
     }
 

@@ -44,7 +44,7 @@ impl Elsewhere {
                 set: index / REPLIES,
             };
             let slot = Slot::of(path.link.calls, index);
-            let roused = path.link.waiters.roused();
+            let roused = path.link.waiters.roused.count();
             steps.push((path, slot, roused));
         }
         Self(steps)
@@ -84,7 +84,10 @@ impl Elsewhere {
         let there = self.0.iter();
         let there = there.map(|(path, slot, roused)| (&**path.link, slot.wait(), *roused));
         let words = own.chain(there).flat_map(|(link, at, roused)| {
-            [(&link.region, at, word::ASLEEP), link.waiters.word(roused)]
+            [
+                (&link.region, at, word::ASLEEP),
+                link.waiters.roused.word(roused),
+            ]
         });
         park(words, deadline_ns);
     }

@@ -35,6 +35,7 @@ mod describe;
 mod descriptors;
 mod door;
 mod elsewhere;
+mod event_count;
 mod home;
 mod imported;
 mod introduce;

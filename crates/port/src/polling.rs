@@ -215,11 +215,11 @@ pub(crate) fn hand_over(port: &Receiver) {
     // A task that was entered meanwhile may have found the poller taken.
     call_takers(port);
     // After the lock is free: a follower that has this count finds it so.
-    port.count_hand_over();
+    port.handed.advance();
     // E7 hand-over, count. Store-load fence; pairs with the kernel's own between queueing a sleeper and
     // comparing its words, in `follow`. Either the follower sees the count and does not sleep, or this
     // looks at the bells after a post that took the announcement and found no thread to wake.
-    port.fence();
+    port.handed.fence();
     // Relaxed: ordered by the fence.
     let taken = |bells: &Region| bells.load(sleep, Ordering::Relaxed) == word::AWAKE;
     let groups = group::of(&port.process).all();
@@ -228,7 +228,7 @@ pub(crate) fn hand_over(port: &Receiver) {
             group.bells.wake(sleep, 1);
         }
         // In the bells a peer may sleep, or have moved the sleeper away.
-        port.wake_one();
+        port.handed.wake(1);
         if how == word::DESCRIPTOR {
             crate::arrivals::rouse();
         }

@@ -70,10 +70,8 @@ impl Neighbours {
 }
 
 #[cfg(any(test, feature = "laws"))]
-#[cfg_attr(not(test), expect(dead_code, reason = "the controls of the tests"))]
 mod chains;
 #[cfg(any(test, feature = "laws"))]
-#[cfg_attr(not(test), expect(dead_code, reason = "the controls of the tests"))]
 mod crowds;
 #[cfg(any(test, feature = "laws"))]
 pub mod laws;

@@ -68,24 +68,30 @@ pub(crate) fn event_loop(name: &str) {
     }
 }
 
-/// Answers calls with what they say, by two threads; each takes long over what is `slow`.
-pub(crate) fn threads_that_receive(name: &str) {
+/// Two threads receive, and do this with what comes.
+pub(crate) fn by_two_threads(name: &str, handle: impl Fn(Request) + Sync) {
     let port = handfast::bind(name).unwrap();
     common::say("ready");
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 loop {
-                    let request = port.receive().unwrap();
-                    let bytes = request.bytes().to_vec();
-                    if bytes == b"slow" {
-                        // Sleep: stands for work.
-                        std::thread::sleep(Duration::from_secs(4));
-                    }
-                    let _ = request.reply(&bytes);
+                    handle(port.receive().unwrap());
                 }
             });
         }
+    });
+}
+
+/// Answers calls with what they say, by two threads; each takes long over what is `slow`.
+pub(crate) fn threads_that_receive(name: &str) {
+    by_two_threads(name, |request| {
+        let bytes = request.bytes().to_vec();
+        if bytes == b"slow" {
+            // Sleep: stands for work.
+            std::thread::sleep(Duration::from_secs(4));
+        }
+        let _ = request.reply(&bytes);
     });
 }
 

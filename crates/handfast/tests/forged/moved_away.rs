@@ -1,5 +1,6 @@
 //! Threads that a peer moves from the words in which they sleep to one of its own (`FUTEX_REQUEUE`): no wake-up finds them there.
 
+use crate::claims;
 use crate::common;
 use crate::forger::introductions::OWN;
 use crate::forger::{Hand, requeue};
@@ -77,21 +78,12 @@ fn threads_that_were_moved_away_hear_that_the_peer_is_gone() {
 
 /// Two threads receive; one keeps what comes first until it is told to go on.
 pub(crate) fn two_receivers(name: &str) {
-    let port = handfast::bind(name).unwrap();
-    common::say("ready");
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                loop {
-                    let request = port.receive().unwrap();
-                    let text = String::from_utf8_lossy(request.bytes()).into_owned();
-                    common::say(&text);
-                    if text == "keeps" {
-                        common::told();
-                        std::process::exit(0);
-                    }
-                }
-            });
+    claims::by_two_threads(name, |request| {
+        let text = String::from_utf8_lossy(request.bytes()).into_owned();
+        common::say(&text);
+        if text == "keeps" {
+            common::told();
+            std::process::exit(0);
         }
     });
 }

@@ -173,7 +173,7 @@ pub(crate) fn watch(link: &Link) -> Option<u64> {
             if reply.is_answered(&link.region, generation) {
                 // The server has left the wake-up for later, and does something else.
                 rouse::rouse(link, reply.wait());
-                link.waiters.rouse();
+                link.waiters.roused.wake_all();
                 crate::arrivals::rouse();
             } else {
                 late |= 1 << (index as u32 / SLOTS_PER_LANE);

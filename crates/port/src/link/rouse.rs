@@ -6,64 +6,27 @@
 
 use super::Link;
 use super::tasks::{self, Tasks};
+use crate::event_count::EventCount;
 use crate::parked::Parked;
 use crate::rank;
 use core::sync::atomic::Ordering;
 use handfast_channel::reply::Slot;
 use handfast_layout::link::{LANES, REPLIES};
-use handfast_region::{Memory, Region};
+use handfast_region::Memory;
 use handfast_ring::lane::Place;
 use handfast_sys::sync::{Condvar, Mutex};
 use handfast_wait::word;
 
 /// Threads and tasks that wait for something of the link.
+#[derive(Default)]
 pub(crate) struct Waiters {
     /// Threads parked on words of this link.
     pub(crate) parked: Parked,
     pub(crate) slot_freed: (Mutex<u32, rank::SlotFreed>, Condvar),
     /// The waiters that are futures.
     pub(crate) tasks: Tasks,
-    /// Counts what happens to the link: a word of this process, which ends long sleeps.
-    roused: Region,
-}
-
-const ROUSED_BYTES: usize = 64;
-
-impl Default for Waiters {
-    fn default() -> Self {
-        Self {
-            parked: Parked::default(),
-            slot_freed: Default::default(),
-            tasks: Tasks::default(),
-            roused: Region::heap(ROUSED_BYTES),
-        }
-    }
-}
-
-impl Waiters {
-    /// The count to give to [`Self::word`], read before a thread looks for the last time.
-    pub(crate) fn roused(&self) -> u32 {
-        // Acquire: a count seen brings what came before it.
-        self.roused.load(0, Ordering::Acquire)
-    }
-
-    /// The word that ends a sleep whatever the peer does to those of the link: while it holds the count.
-    pub(crate) const fn word(&self, roused: u32) -> (&Region, usize, u32) {
-        (&self.roused, 0, roused)
-    }
-
-    /// Wakes all threads that have slept for long, so that they look.
-    pub(crate) fn rouse(&self) {
-        // Relaxed: the exchange decides. It releases what the sleeper shall find.
-        let mut count = self.roused.load(0, Ordering::Relaxed);
-        while let Err(found) = self
-            .roused
-            .compare_exchange(0, count, count.wrapping_add(1))
-        {
-            count = found;
-        }
-        self.roused.wake(0, u32::MAX);
-    }
+    /// Counts the events at the link, for threads that have slept for long.
+    pub(crate) roused: EventCount,
 }
 
 impl Link {
@@ -85,7 +48,7 @@ impl Link {
         if !self.waiters.parked.any() {
             return;
         }
-        self.waiters.rouse();
+        self.waiters.roused.wake_all();
         let replies = (0..REPLIES).map(|index| Slot::of(self.calls, index).wait());
         let lanes = (0..LANES).map(|lane| Place::of(self.calls, lane).space());
         let words = replies.chain(lanes).chain(self.returns().sleepers());

@@ -158,11 +158,15 @@ mod tests {
         let port = node.anonymous().unwrap();
         node.shutdown();
         let at = &port.port().at;
-        let handed = at.handed();
+        let handed = at.handed.count();
         let mut poller = polling::lock(at);
         // The first looks follow what the shutdown has ended.
         let slept = (0..16).any(|_| idle::prepare_sleep(&mut poller, word::ASLEEP));
         assert!(!slept);
-        assert_eq!(at.handed(), handed, "nothing else would end the sleep");
+        assert_eq!(
+            at.handed.count(),
+            handed,
+            "nothing else would end the sleep"
+        );
     }
 }

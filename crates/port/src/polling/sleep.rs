@@ -20,14 +20,14 @@ pub(super) fn follow(port: &Receiver, deadline_ns: Option<u64>) -> Option<Guard<
         let groups = group::of(&port.process).all();
         // Acquire, and before the bells: a count seen brings the announcement before it, and
         // the free lock.
-        let handed = port.handed();
+        let handed = port.handed.count();
         // Acquire: pairs with the exchange of a waker.
         let mut words: Vec<_> = groups
             .iter()
             .filter_map(|group| group.sleeps_in(port.index))
             .map(|(bells, sleep)| (bells, sleep, bells.load(sleep, Ordering::Acquire)))
             .collect();
-        words.push(port.nudged(handed));
+        words.push(port.handed.word(handed));
         // E7 hand-over. Fence of all threads of this process. Pairs with the compiler fence in
         // `leave`, which every message passes and which therefore must cost nothing.
         futex::fence_own_threads();
@@ -88,7 +88,7 @@ impl Place for Receiving<'_> {
             Sleep::Notify | Sleep::Block => word::ASLEEP,
         };
         let notified = crate::arrivals::epoch();
-        let handed = self.port.handed();
+        let handed = self.port.handed.count();
         super::waits::note_calls(self.port, &poller);
         if in_turn::take_copying(&mut poller) || !idle::prepare_to_wait(&mut poller, how) {
             self.guard = Some(poller);

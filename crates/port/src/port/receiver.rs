@@ -1,13 +1,13 @@
 //! A receiver: the state that its threads, tasks and loops share. `polling` has how they poll and wait.
 
 use crate::error::{Misuse, ReceiveError};
+use crate::event_count::EventCount;
 use crate::link::hearing::Hearing;
 use crate::port::notices::{MembersDue, Notices};
 use crate::process::Process;
 use crate::rank;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use handfast_layout::counters;
-use handfast_region::{Memory, Region};
 use handfast_sys::erased::Erased;
 use handfast_sys::sync::{Mutex, MutexGuard};
 use handfast_wait::Waiter;
@@ -41,7 +41,7 @@ pub(crate) struct Receiver {
     /// The tasks, and the descriptor.
     pub(crate) waits: Waits,
     /// Counts hand-overs: a follower that is about to sleep compares it, so that none is missed.
-    handed: Region,
+    pub(crate) handed: EventCount,
     /// A strategy set while another thread may hold the poller, for the next long wait.
     newer: Mutex<Option<Waiter>, rank::Newer>,
     is_newer: AtomicBool,
@@ -63,8 +63,6 @@ pub(crate) const FUTILE_PER_USEFUL: i32 = 8;
 /// take less than a twentieth of a processor.
 const PAUSE_NS: u64 = 250_000;
 
-const HANDED_BYTES: usize = 64;
-
 impl Receiver {
     /// The receiver with this number, and its poller.
     pub(crate) fn new(
@@ -84,7 +82,7 @@ impl Receiver {
             followers: AtomicU32::new(0),
             notified: AtomicU32::new(0),
             waits: Waits::default(),
-            handed: Region::heap(HANDED_BYTES),
+            handed: EventCount::default(),
             newer: Mutex::new(None),
             is_newer: AtomicBool::new(false),
             woke: AtomicBool::new(false),
@@ -172,44 +170,9 @@ impl Receiver {
             .add(counters::port_word(self.index, column), amount);
     }
 
-    /// The count to give to [`Self::nudged`], read before a sleep is announced.
-    pub(crate) fn handed(&self) -> u32 {
-        // Acquire: a count seen brings what came before it.
-        self.handed.load(0, Ordering::Acquire)
-    }
-
-    /// The word that ends a sleep whatever others do to the bells: while it holds the count.
-    pub(crate) const fn nudged(&self, handed: u32) -> (&Region, usize, u32) {
-        (&self.handed, 0, handed)
-    }
-
-    /// Between a count and a look at those that sleep.
-    pub(crate) fn fence(&self) {
-        self.handed.fence();
-    }
-
     /// Wakes every thread that sleeps here, so that it looks.
     pub(crate) fn nudge(&self) {
         // E7 hand-over, count. As in `hand_over`: a thread that is about to sleep finds another count.
-        self.count_hand_over();
-        self.handed.fence();
-        self.handed.wake(0, u32::MAX);
-    }
-
-    /// Wakes one of the threads that sleep here, after [`Self::count_hand_over`].
-    pub(crate) fn wake_one(&self) {
-        self.handed.wake(0, 1);
-    }
-
-    /// A thread that is about to sleep finds another count.
-    pub(crate) fn count_hand_over(&self) {
-        // Relaxed: the exchange decides.
-        let mut count = self.handed.load(0, Ordering::Relaxed);
-        while let Err(found) = self
-            .handed
-            .compare_exchange(0, count, count.wrapping_add(1))
-        {
-            count = found;
-        }
+        self.handed.wake_all();
     }
 }

@@ -137,7 +137,7 @@ impl Place for Room<'_> {
             .fetch_add(1, Ordering::AcqRel);
         self.right.process().watch_sleepers();
         self.has_announced = true;
-        let roused = link.waiters.roused();
+        let roused = link.waiters.roused.count();
         word::announce(&link.region, space, word::ASLEEP);
         if !self.look() {
             park_at((link, space), roused, deadline_ns);

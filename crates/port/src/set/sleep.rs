@@ -79,7 +79,7 @@ impl Waiting<'_> {
             // As a port's own sleepers.
             let nudges = self.0.ports().zip(handed);
             let mut words: Vec<_> = nudges
-                .map(|(port, handed)| port.port().at.nudged(*handed))
+                .map(|(port, handed)| port.port().at.handed.word(*handed))
                 .collect();
             words.extend(announced.iter().flat_map(Announced::words));
             words.extend(bells);
@@ -125,7 +125,11 @@ impl Place for Waiting<'_> {
         } else {
             word::DESCRIPTOR
         };
-        let handed: Vec<_> = self.0.ports().map(|port| port.port().at.handed()).collect();
+        let handed: Vec<_> = self
+            .0
+            .ports()
+            .map(|port| port.port().at.handed.count())
+            .collect();
         if !self.prepare_sleep(how) {
             let ready = self.look();
             return Parked {

@@ -4,7 +4,7 @@
 //! Each processor runs the threads in its queue, one after the other. A thread that yields goes to the end of the queue, one that is woken comes
 //! next. Steps take as long as on the machines that were measured.
 
-use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
+use super::machine::{Cpu, LINE, LOOK, Rule, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
 use alloc::vec::Vec;
 
 /// The work of each turn; and once in so many turns, a member is held up for so long.
@@ -12,30 +12,6 @@ const WORK: u64 = 300;
 const HELD_UP: (u64, u64) = (5_000, 100_000);
 /// Turns that are measured, after as many others.
 const TURNS: u64 = 40_000;
-/// How members wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    Adaptive,
-    /// The same, as if nothing were known of neighbours: a member looks as long as its limit says.
-    Unaware,
-    /// The same, and yields that come late make nobody sleep.
-    Patient,
-    /// Each wait sleeps.
-    Sleep,
-    /// Each looks and yields, and never sleeps.
-    Yield,
-}
-
-impl From<Waits> for Rule {
-    fn from(waits: Waits) -> Self {
-        match waits {
-            Waits::Adaptive => Self::Adaptive,
-            Waits::Sleep => Self::Sleep,
-            Waits::Yield => Self::Yield,
-        }
-    }
-}
-
 /// The way of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {

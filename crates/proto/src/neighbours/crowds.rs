@@ -1,7 +1,7 @@
 //! Crowds on the simulated machine: one server and its clients, each of which calls again as soon as it has its reply,
 //! by the policies of `Strategy::Adaptive`, with the rota or without.
 
-use super::machine::{Cpu, LINE, LOOK, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
+use super::machine::{Cpu, LINE, LOOK, Rule, SLEEP, SWITCH, Step, WAKE, Wait, Waits, Way, YIELD};
 use crate::rota::{Admitted, Rang, Rota, Verdict, Wake};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,27 +21,6 @@ const LOOKS_PER_BELL: u32 = 16;
 const NEVER: u64 = 1 << 26;
 /// The time that is measured, after half as much.
 const WINDOW: u64 = 60_000_000;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Rule {
-    Adaptive,
-    /// The same, without tries to yield again.
-    Resigned,
-    /// Each wait sleeps.
-    Sleep,
-    /// Each looks and yields, and never sleeps, and the server looks at all lanes.
-    Yield,
-}
-
-impl From<Waits> for Rule {
-    fn from(waits: Waits) -> Self {
-        match waits {
-            Waits::Adaptive => Self::Adaptive,
-            Waits::Sleep => Self::Sleep,
-            Waits::Yield => Self::Yield,
-        }
-    }
-}
 
 pub(super) fn calls(waits: Waits, cpus: usize, clients: usize) -> u64 {
     Crowd::new(waits.into(), cpus, clients).outcome().total()
@@ -91,6 +70,7 @@ struct Crowd {
 /// The calls of a crowd in the time that was measured, by client, and the longest wait.
 struct Outcome {
     served: Vec<u64>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "a law of the tests alone"))]
     longest_ns: u64,
 }
 
@@ -165,7 +145,7 @@ impl Crowd {
             Rule::Sleep => Way::Sleep,
             Rule::Yield => Way::Free,
             Rule::Resigned => thread.wait.adaptive(NEVER, shares, false),
-            Rule::Adaptive => thread.wait.adaptive(now_ns, shares, false),
+            _ => thread.wait.adaptive(now_ns, shares, false),
         };
         thread.wait.begin(way, now_ns, woke_peer, asked_ns);
         thread.step = Step::Look(0);

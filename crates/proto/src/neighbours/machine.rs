@@ -33,6 +33,31 @@ pub enum Waits {
     Yield,
 }
 
+/// The same, and the controls of the tests.
+#[cfg_attr(not(test), expect(dead_code, reason = "the controls of the tests"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rule {
+    Adaptive,
+    /// As if nothing were known of neighbours: a thread looks as long as its limit says.
+    Unaware,
+    /// Yields that come late make nobody sleep.
+    Patient,
+    /// Nobody tries to yield again.
+    Resigned,
+    Sleep,
+    Yield,
+}
+
+impl From<Waits> for Rule {
+    fn from(waits: Waits) -> Self {
+        match waits {
+            Waits::Adaptive => Self::Adaptive,
+            Waits::Sleep => Self::Sleep,
+            Waits::Yield => Self::Yield,
+        }
+    }
+}
+
 /// A processor.
 #[derive(Default)]
 pub(super) struct Cpu {

@@ -78,7 +78,7 @@ impl Receiver {
             let bells = bells.map(|(bells, sleep)| (bells, sleep, how));
             // And in a word of this process alone: other processes of a user may meddle with the sleepers in its
             // bells.
-            return Some(park(bells.chain([self.nudged(handed)]), until_ns));
+            return Some(park(bells.chain([self.handed.word(handed)]), until_ns));
         }
         (self.is_announced(groups, how)).then(|| crate::arrivals::wait(notified, until_ns))
     }
@@ -113,14 +113,17 @@ pub(crate) fn park<'a>(
 const BRIEFLY: Duration = Duration::from_millis(20);
 
 /// Sleeps in the word of `link` at `at`. The peer can move the sleeper to a word of its own, where no wake-up finds it. So a sleep that
-/// lasts is in a word of this process, too: [`Waiters::word`](crate::link::rouse::Waiters::word), for the count that was read before the
+/// lasts is in a word of this process, too: [`Waiters::roused`](crate::link::rouse::Waiters::roused), for the count that was read before the
 /// last look. One system call, or two.
 pub(crate) fn park_at((link, at): (&Link, usize), roused: u32, deadline_ns: Option<u64>) {
     let soon_ns = clock::deadline_ns(BRIEFLY);
     let until_ns = deadline_ns.map_or(soon_ns, |deadline_ns| deadline_ns.min(soon_ns));
     let brief = link.region.park(at, word::ASLEEP, Some(until_ns));
     if brief == Wait::TimedOut && deadline_ns != Some(until_ns) {
-        let words = [(&link.region, at, word::ASLEEP), link.waiters.word(roused)];
+        let words = [
+            (&link.region, at, word::ASLEEP),
+            link.waiters.roused.word(roused),
+        ];
         park(words.into_iter(), deadline_ns);
     }
 }
