@@ -63,7 +63,8 @@
 //!   Messages that it had not received are lost.
 //! * Everything that a peer writes is checked. A peer that breaks a rule loses its link ([`error::PeerFault`]); other links are not
 //!   affected. No peer makes this library panic.
-//! * The first use in a process measures the machine (about 5 ms) and starts the control thread, which sleeps while no peer
+//! * The first use in a process measures the machine (about 5 ms), registers with the kernel for `membarrier` (10 to 20 ms more where the process has
+//!   several threads by then, up to a second on a busy machine) and starts the control thread, which sleeps while no peer
 //!   connects or ends and nobody waits for long.
 //! * The library reports events of names and links to `tracing`, and nothing of a message.
 //! * A handle that was made before a `fork` fails in the child as [`error::Misuse::Forked`]; the child binds and connects for itself.

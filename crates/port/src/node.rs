@@ -84,7 +84,8 @@ impl NodeBuilder {
         self
     }
 
-    /// Starts the node, which takes a control thread and six descriptors, until it is shut down and its handles are dropped. The first node of a process also measures the machine, in about 5 ms.
+    /// Starts the node, which takes a control thread and six descriptors, until it is shut down and its handles are dropped. The first node of a process also
+    /// measures the machine, in about 5 ms, and registers for `membarrier`, in 10 to 20 ms more where the process has several threads by then.
     ///
     /// # Errors
     /// [`NodeError`], without descriptors, memory or threads.

@@ -209,6 +209,8 @@ pub(crate) fn hand_over(port: &Receiver) {
     let quiet = try_lock(port).is_some_and(|mut poller| {
         // Again: the last one that sleeps by notify may have had the poller, and let go of it.
         how = port.how_to_sleep();
+        // The receiver may have rested until now.
+        waits::resume_waits(port, &mut poller);
         // With a message that waits, a sleeper has to know until when.
         idle::prepare_sleep(&mut poller, how) && waiting::sleep_ns_max(&poller).is_none()
     });

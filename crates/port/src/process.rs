@@ -111,6 +111,8 @@ impl Process {
             Tally::create(counters::REGION_BYTES).map_err(os("memfd_create"))?;
         let tally = Arc::new(tally);
         let waiting = configuration.resolve(Options::new());
+        // Before there are threads, if possible. Otherwise the second thread of a receiver would wait for it, while messages wait for that thread.
+        handfast_sys::futex::prepare_fence();
         let process = Self {
             configuration,
             is_over: AtomicBool::new(false),

@@ -11,6 +11,7 @@ fn a_child_process_plays_its_role() {
     common::play(|role, arguments| match role {
         "echo" => common::echo(arguments[0], 1, handfast::Options::new()),
         "shut down" => nodes::shutdown::shut_down(),
+        "registrations" => nodes::shutdown::registrations(),
         "name taken up" => nodes::shutdown::name_taken_up(),
         "server with a child" => fork::server_with_a_child(arguments[0]),
         "forwarder that forks" => {

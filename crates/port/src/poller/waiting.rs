@@ -246,4 +246,36 @@ mod tests {
         drop(right);
         node.shutdown();
     }
+
+    /// The control thread looks at a receiver for a moment, where something rang: the receiver has waited until then.
+    #[test]
+    fn the_wait_of_a_sleeping_thread_counts_where_another_hands_over() {
+        let node = crate::Node::builder().start().unwrap();
+        let port = node.anonymous().unwrap();
+        let right = port.mint(0).connect().unwrap();
+        let at = &port.port().at;
+        // A thread that sleeps.
+        at.followers.fetch_add(1, Ordering::Relaxed);
+        for rings in [false, true] {
+            let mut poller = polling::lock(at);
+            clearing::refresh(&mut poller);
+            poller.waiting.clear();
+            poller.waiting.push(0, u64::MAX);
+            polling::waits::note_calls(at, &poller);
+            assert!(idle::prepare_to_wait(&mut poller, word::ASLEEP));
+            let before_ns = poller.waiting.patience.after(SECOND_NS);
+            if rings {
+                poller
+                    .groups
+                    .iter()
+                    .for_each(|group| group.rouse(poller.receiver));
+            }
+            polling::leave(at, poller);
+            let waited_ns = polling::lock(at).waiting.patience.look() - before_ns;
+            assert!(waited_ns >= SECOND_NS, "rings: {rings}, {waited_ns}");
+        }
+        at.followers.fetch_sub(1, Ordering::Relaxed);
+        drop(right);
+        node.shutdown();
+    }
 }

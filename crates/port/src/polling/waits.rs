@@ -68,10 +68,15 @@ pub(crate) fn note_calls(port: &Receiver, poller: &Poller) {
     }
 }
 
-/// Before a look of a thread that has not slept itself.
+/// Before a look of a thread that has not slept itself: how long messages have waited meanwhile.
+pub(super) fn resume_waits(port: &Receiver, poller: &mut Poller) {
+    waiting::resume(poller, || take_called_ns(port));
+}
+
+/// As [`resume_waits`], and takes up what rang.
 pub(crate) fn resume(port: &Receiver, poller: &mut Poller) {
     // First: what rang is heard by the others.
-    waiting::resume(poller, || take_called_ns(port));
+    resume_waits(port, poller);
     clearing::refresh(poller);
     bells::hear_foreign_all(poller);
 }

@@ -161,3 +161,27 @@ fn the_global_node_starts_anew_after_a_shutdown() {
     Node::global().unwrap().shutdown();
     assert_eq!(thread.join().unwrap(), ReceiveError::Misuse(SHUT));
 }
+
+/// Starts a node, and looks at what this process has registered for by then, as the kernel tells (from Linux 6.3 on).
+pub(crate) fn registrations() {
+    const GET_REGISTRATIONS: i32 = 1 << 9;
+    let _node = node_in(common::directory().clone());
+    // SAFETY: the call takes no pointers.
+    let registered = unsafe { libc::syscall(libc::SYS_membarrier, GET_REGISTRATIONS, 0, 0) };
+    match i32::try_from(registered).unwrap() {
+        ..0 => common::not_exercised("no MEMBARRIER_CMD_GET_REGISTRATIONS"),
+        registered => {
+            let both = libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED
+                | libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED;
+            assert_eq!(registered & both, both);
+        }
+    }
+    common::say("registered");
+}
+
+/// A second thread that came to a receiver registered the process, and was away for up to a second on a busy machine.
+#[test]
+fn a_node_registers_for_fences_before_threads_need_them() {
+    let child = common::start("registrations", &[]);
+    child.expect("registered");
+}
