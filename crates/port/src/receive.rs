@@ -6,6 +6,7 @@ use crate::options::Options;
 use crate::passing::NotForwarded;
 use crate::poller::{Poller, answered};
 use crate::polling::{self, waits};
+use crate::port::receiver::Receiver;
 use crate::receive_right::ReceiveRight;
 use crate::reply_slot::ReplySlot;
 use crate::request::Request;
@@ -176,7 +177,12 @@ impl ReceiveRight {
         bytes: &[u8],
         rights: impl IntoIterator<Item = Right>,
     ) -> Result<Request, NotReceived> {
-        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        reply_with(
+            Some(self.receiver()),
+            request,
+            bytes,
+            rights.into_iter().collect(),
+        )?;
         Ok(receive_by(self, None)?)
     }
 
@@ -192,7 +198,12 @@ impl ReceiveRight {
         timeout: Duration,
     ) -> Result<Request, NotReceived> {
         let deadline_ns = clock::deadline_ns(timeout);
-        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        reply_with(
+            Some(self.receiver()),
+            request,
+            bytes,
+            rights.into_iter().collect(),
+        )?;
         Ok(receive_by(self, Some(deadline_ns))?)
     }
 
@@ -207,11 +218,17 @@ impl ReceiveRight {
         rights: impl IntoIterator<Item = Right>,
         deadline: Instant,
     ) -> Result<Request, NotReceived> {
-        reply_with(self, request, bytes, rights.into_iter().collect())?;
+        reply_with(
+            Some(self.receiver()),
+            request,
+            bytes,
+            rights.into_iter().collect(),
+        )?;
         Ok(receive_by(self, Some(clock::instant_ns(deadline)))?)
     }
 
-    /// Passes a call on, as [`Request::forward_with`], and waits for the next message.
+    /// Passes a call on, as [`Request::forward_with`], and waits for the next message. The two by themselves cost the same, so there is no form
+    /// with a timeout: [`Self::receive_timeout`] has it.
     ///
     /// # Errors
     /// [`NotReceived::Forward`] with the request and the rights, as there: the operation has not waited. [`NotReceived::Receive`] as
@@ -271,9 +288,27 @@ fn reply_and_receive(
     polling::wait(port.receiver(), guard, deadline_ns, |_, request| request)
 }
 
-/// Replies; the rota times the wake-up, if one is needed.
-fn reply_with(
-    port: &ReceiveRight,
+/// Replies, for an operation that then receives at more than `at`. The rota times the wake-up, if one is needed and the call came to
+/// `at`.
+pub(crate) fn reply(at: Option<&Receiver>, request: Request, bytes: &[u8]) {
+    let Some(at) = at.filter(|_| bytes.len() <= MESSAGE_BYTES_MAX) else {
+        let _ = request.reply(bytes);
+        return;
+    };
+    let mut poller = polling::lock(at);
+    if let Some(reply) = request.reply_right()
+        && answered::answer(&mut poller, reply, bytes)
+    {
+        at.woke_caller();
+    }
+    if let Some(received) = request.answered() {
+        answered::give_back(&mut poller, received);
+    }
+}
+
+/// As [`reply`], with rights; the receiver may be any.
+pub(crate) fn reply_with(
+    at: Option<&Receiver>,
     mut request: Request,
     bytes: &[u8],
     rights: Vec<Right>,
@@ -285,18 +320,18 @@ fn reply_with(
         let error = ReplyError::NotACall;
         return Err(NotReceived::Reply(Returned { error, rights }));
     };
-    let at = port.receiver();
     let answer = |slot: &ReplySlot, bytes: Body<'_>, units: &[Unit]| {
-        let is_its = slot.receiver == at.index;
-        let woke = match is_its.then(|| polling::try_lock(at)).flatten() {
-            Some(mut poller) => {
+        let its = at.filter(|at| at.index == slot.receiver);
+        let polled = its.and_then(|at| Some((at, polling::try_lock(at)?)));
+        let woke = match polled {
+            Some((at, mut poller)) => {
                 let woke = answered::answer_described(&mut poller, slot, (bytes, units));
                 polling::leave(at, poller);
                 woke
             }
             None => slot.answer_described(bytes, units),
         };
-        if woke {
+        if woke && let Some(at) = at {
             at.woke_caller();
         }
     };
@@ -311,6 +346,7 @@ mod tests {
     use super::*;
     use crate::Node;
     use crate::error::{Gone, SendError};
+    use crate::set::Event;
 
     #[test]
     fn rights_that_a_combined_reply_could_not_send_come_back() {
@@ -345,6 +381,28 @@ mod tests {
         drop((right, port));
         node.shutdown();
         other.shutdown();
+    }
+
+    #[test]
+    fn a_wait_set_gives_rights_back() {
+        let node = Node::builder().start().unwrap();
+        let port = node.anonymous().unwrap();
+        let (right, given) = (port.mint(0).connect().unwrap(), port.mint(1).into());
+        let mut set = node.wait_set(Options::new()).unwrap();
+        set.add(port);
+        right.send(b"").unwrap();
+        let Event::Message(_, message) = set.receive().unwrap() else {
+            unreachable!("only a port is there")
+        };
+        match set.reply_with_and_receive(message, b"", [given]) {
+            Err(NotReceived::Reply(returned)) => {
+                assert_eq!(returned.error, ReplyError::NotACall);
+                assert_eq!(returned.rights.len(), 1);
+            }
+            other => panic!("{other:?}"),
+        }
+        drop((right, set));
+        node.shutdown();
     }
 
     /// The rest of a request that came to another port was taken for the next one here, which then was answered as one of that port.

@@ -5,16 +5,16 @@ use crate::error::{Misuse, ReceiveError, SetError};
 use crate::lifecycle;
 use crate::options::Options;
 use crate::owned_call::OwnedCall;
-use crate::poller::answered;
 use crate::polling::{self, waits};
+use crate::port::receiver::Receiver;
 use crate::process::Process;
+use crate::receive::{self, NotReceived};
 use crate::receive_right::ReceiveRight;
 use crate::request::Request;
+use crate::right::Right;
 use core::time::Duration;
 use descriptors::Descriptors;
 pub use event::{Event, Readiness, Token};
-use handfast_layout::MESSAGE_BYTES_MAX;
-use handfast_layout::link::Kind;
 use handfast_sys::poll::Interest;
 use handfast_sys::{AsFd, clock};
 use handfast_wait::{Ended, Strategy, Waiter};
@@ -291,36 +291,34 @@ impl WaitSet {
     }
 
     /// Replies to `request` and waits for the next event, in one operation; see
-    /// [`ReceiveRight::reply_and_receive`].
+    /// [`ReceiveRight::reply_and_receive`]. A timer in the set bounds the wait.
     ///
     /// # Errors
-    /// The errors of [`Self::receive`]. A caller that has died in the meantime is no error; nor is a reply that is too long, whose call ends as
-    /// dropped.
+    /// The errors of [`Self::receive`], and no others, as there.
     pub fn reply_and_receive(
         &mut self,
         request: Request,
         bytes: &[u8],
     ) -> Result<Event, ReceiveError> {
         self.check()?;
-        if bytes.len() > MESSAGE_BYTES_MAX {
-            let _ = request.reply(bytes);
-        } else if let Some(reply) = request.reply_right() {
-            let receiver = reply.receiver;
-            let port = self.ports().find(|port| port.port().receiver == receiver);
-            if let Some(port) = port {
-                let mut poller = polling::lock(&port.port().at);
-                if answered::answer(&mut poller, reply, bytes) {
-                    port.port().at.woke_caller();
-                }
-                if let Some(received) = request.answered() {
-                    answered::give_back(&mut poller, received);
-                }
-            } else {
-                reply.answer(Kind::Message, bytes);
-                drop(request.answered());
-            }
-        }
+        receive::reply(self.receiver_of(&request), request, bytes);
         self.receive_by(None)
+    }
+
+    /// Like [`Self::reply_and_receive`], with rights beside the reply; see [`ReceiveRight::reply_with_and_receive`].
+    ///
+    /// # Errors
+    /// The errors of that operation.
+    pub fn reply_with_and_receive(
+        &mut self,
+        request: Request,
+        bytes: &[u8],
+        rights: impl IntoIterator<Item = Right>,
+    ) -> Result<Event, NotReceived> {
+        let rights = rights.into_iter().collect();
+        self.check()?;
+        receive::reply_with(self.receiver_of(&request), request, bytes, rights)?;
+        Ok(self.receive_by(None)?)
     }
 
     fn receive_by(&mut self, deadline_ns: Option<u64>) -> Result<Event, ReceiveError> {
@@ -430,6 +428,13 @@ impl WaitSet {
         None
     }
 
+    /// The receiver of the set that a call came to.
+    fn receiver_of(&self, request: &Request) -> Option<&Receiver> {
+        let receiver = request.reply_right()?.receiver;
+        let mut receivers = self.ports().map(|port| &**port.receiver());
+        receivers.find(|at| at.index == receiver)
+    }
+
     fn ports(&self) -> impl Iterator<Item = &ReceiveRight> {
         self.members.iter().filter_map(|member| match member {
             Member::Port(port) => Some(port),
@@ -460,11 +465,9 @@ impl WaitSet {
     }
 
     fn check(&self) -> Result<(), ReceiveError> {
-        if self.process.epoch == handfast_sys::process::fork_epoch() {
-            Ok(())
-        } else {
-            Err(ReceiveError::Misuse(Misuse::Forked))
-        }
+        let is_forked = self.process.epoch != handfast_sys::process::fork_epoch();
+        let misuse = is_forked.then_some(Misuse::Forked);
+        misuse.map_or(Ok(()), |misuse| Err(ReceiveError::Misuse(misuse)))
     }
 }
 

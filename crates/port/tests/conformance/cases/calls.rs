@@ -235,11 +235,28 @@ pub(super) const CASES: &[Case] = &[
                 request = (port.forward_and_receive(request, &to, b"on", [])).unwrap();
                 expect(&apart, b"on").reply(b"answered").unwrap();
             }
+            // The same in a wait set.
+            let mut set = node.wait_set(Options::new()).unwrap();
+            set.add(port);
+            for number in 20..40_u8 {
+                let right = apart.mint(number.into()).into();
+                let event = set.reply_with_and_receive(request, &[number], [right]);
+                let Ok(Event::Message(_, on)) = event else {
+                    panic!("{event:?}");
+                };
+                on.forward(&to, b"on").unwrap();
+                let event = set.receive();
+                let Ok(Event::Message(_, give)) = event else {
+                    panic!("{event:?}");
+                };
+                request = give;
+                expect(&apart, b"on").reply(b"answered").unwrap();
+            }
             request.reply(b"end").unwrap();
         },
         call: |_, right| {
             let mut give = right.try_call(b"give").unwrap();
-            for number in 0..20_u8 {
+            for number in 0..40_u8 {
                 let on = right.try_call(b"go on").unwrap();
                 let mut reply = give.wait_timeout(PATIENCE).unwrap();
                 assert_eq!(*reply, [number]);
