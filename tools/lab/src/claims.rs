@@ -67,41 +67,36 @@ impl Part {
         self
     }
 
-    /// `what` is at least `least` times something.
+    /// `what` is at least `least` times something, and no more than a measurement that went right can say.
     pub(crate) fn at_least(what: &str, ratio: Option<f64>, least: f64) -> Self {
-        Self::of(
-            what,
-            ratio,
-            |ratio| ratio >= least,
-            &format!("to hold: {least} or more"),
-        )
+        let most = least * ABSURD;
+        let can_be = ratio.is_none_or(|ratio| (0.0..=most).contains(&ratio));
+        Self::possible(can_be, what, ratio, (least, most))
     }
 
-    /// `what` is at most `most` times something.
+    /// `what` is at most `most` times something, and no less than a measurement that went right can say.
     pub(crate) fn at_most(what: &str, ratio: Option<f64>, most: f64) -> Self {
-        Self::of(
-            what,
-            ratio,
-            |ratio| ratio <= most,
-            &format!("to hold: {most} or less"),
-        )
+        let least = most / ABSURD;
+        let can_be = ratio.is_none_or(|ratio| ratio >= least);
+        Self::possible(can_be, what, ratio, (least, most))
+    }
+
+    fn possible(can_be: bool, what: &str, ratio: Option<f64>, limits: (f64, f64)) -> Self {
+        match can_be {
+            true => Self::within(what, ratio, limits),
+            false => Self::senseless(what),
+        }
     }
 
     /// `what` is between `least` and `most`.
     pub(crate) fn within(what: &str, ratio: Option<f64>, (least, most): (f64, f64)) -> Self {
-        let is_within = |ratio| (least..=most).contains(&ratio);
-        Self::of(
-            what,
-            ratio,
-            is_within,
-            &format!("to hold: {least} to {most}"),
-        )
-    }
-
-    fn of(what: &str, ratio: Option<f64>, test: impl Fn(f64) -> bool, claimed: &str) -> Self {
         match ratio {
             Some(ratio) if !ratio.is_finite() => Self::senseless(what),
-            Some(ratio) => Self::new(test(ratio), format!("{what} {} ({claimed})", short(ratio))),
+            Some(ratio) => {
+                let [found, from, to] = [ratio, least, most].map(short);
+                let holds = (least..=most).contains(&ratio);
+                Self::new(holds, format!("{what} {found} (to hold: {from} to {to})"))
+            }
             None => Self::missing(what),
         }
     }
@@ -125,9 +120,13 @@ impl Part {
     }
 }
 
+/// A ratio that is so many times beyond its limit is a measurement that went wrong, and no claim that holds.
+const ABSURD: f64 = 100.0;
+
 /// A number with two or three digits.
 pub(crate) fn short(number: f64) -> String {
     match number {
+        number if number > 0.0 && number < 0.0995 => format!("{number:.3}"),
         number if number >= 99.5 => format!("{number:.0}"),
         number if number >= 9.95 => format!("{number:.1}"),
         _ => format!("{number:.2}"),
@@ -249,6 +248,11 @@ mod tests {
         assert_eq!(verdict, Verdict::Undecided);
         assert!(reasons.contains("undecided: x: what was measured makes no sense"));
         assert_eq!(Part::at_most("x", Some(f64::NAN), 1.0).holds, None);
+        // Nor what is far beyond the limit.
+        assert_eq!(Part::at_most("x", Some(0.0), 1.0).holds, None);
+        assert_eq!(Part::at_most("x", Some(0.01), 1.0).holds, Some(true));
+        assert_eq!(Part::at_least("x", Some(151.0), 1.5).holds, None);
+        assert_eq!(Part::at_least("x", Some(-1.0), 1.5).holds, None);
         // One round of four, and two of five, have times that cannot be.
         let over = |values: &[f64]| {
             let mut series = Series::default();
@@ -278,7 +282,7 @@ mod tests {
         };
         let (verdict, reasons) = below(5.0);
         assert_eq!(verdict, Verdict::Holds);
-        assert!(reasons.ends_with("x 2.00 (to hold: 5 or less) (so in 4 of 5 rounds)"));
+        assert!(reasons.ends_with("x 2.00 (to hold: 0.050 to 5.00) (so in 4 of 5 rounds)"));
         assert_eq!(below(2.5).0, Verdict::Undecided);
         assert_eq!(below(0.5).0, Verdict::Fails);
         assert_eq!(
@@ -302,8 +306,8 @@ mod tests {
         assert_eq!(verdict, Verdict::Partly);
         assert_eq!(
             reasons,
-            "1 of 3 as claimed; as claimed: BSS / SysV 1.50 (to hold: 1.5 or more); not so: BSLS at most clients / its peak 0.88 (to \
-             hold: 0.5 or less); fixed / default: not measured"
+            "1 of 3 as claimed; as claimed: BSS / SysV 1.50 (to hold: 1.50 to 150); not so: BSLS at most clients / its peak 0.88 (to \
+             hold: 0.005 to 0.50); fixed / default: not measured"
         );
     }
 }

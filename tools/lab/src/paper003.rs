@@ -159,28 +159,17 @@ fn claims(found: &[Row]) -> Vec<Part> {
     let pipe = [(16, 4.0), (4096, 2.3), (32_768, 2.0)];
     let pipe = pipe.map(|(len, paper)| {
         let what = format!("times a pipe, at {len} B");
-        times(&what, over("pipe", len), paper)
+        Part::at_least(&what, over("pipe", len), paper)
     });
     let tcp = eros::TABLE1.map(|len| over("tcp", len as usize));
     let tcp = tcp.into_iter().flatten().reduce(f64::min);
     let mut parts: Vec<Part> = pipe.into();
-    parts.push(times(
+    parts.push(Part::at_least(
         "times TCP, at the size where that is least",
         tcp,
         1.0,
     ));
     parts
-}
-
-/// Both processes share a CPU: a transport of the kernel's that is so many times slower has not run.
-const ABSURD: f64 = 100.0;
-
-/// `what` is `least` and more, and can be.
-fn times(what: &str, ratio: Option<f64>, least: f64) -> Part {
-    match ratio {
-        Some(ratio) if !(0.0..=ABSURD).contains(&ratio) => Part::senseless(what),
-        _ => Part::within(what, ratio, (least, ABSURD)),
-    }
 }
 
 #[cfg(test)]
@@ -189,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_factor_is_held_against_the_papers_if_it_can_be() {
-        let holds = |ratio| times("times a pipe", ratio, 2.3).holds;
+        let holds = |ratio| Part::at_least("times a pipe", ratio, 2.3).holds;
         assert_eq!(holds(Some(2.3)), Some(true));
         assert_eq!(holds(Some(1.4)), Some(false));
         assert_eq!(holds(Some(18_000.0)), None);

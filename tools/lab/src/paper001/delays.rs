@@ -178,35 +178,18 @@ fn claims(late: &Series, xs: &[f64], limit_us: u64) -> Vec<Part> {
         let others = NAMES[1..7].iter().filter_map(|name| late.at(name, x));
         Some(late.at("spin", x)? / others.reduce(f64::min)?)
     };
-    parts.push(match middle(&least, &all) {
-        Some(ratio) => Part::new(
-            ratio <= 1.25,
-            format!("spin takes {ratio:.2} times what the soonest of the others takes"),
-        ),
-        None => Part::missing("spin"),
-    });
+    let what = "time of spin / of the soonest of the others";
+    parts.push(Part::at_most(what, middle(&least, &all), 1.25));
     let nearness = |x| {
         let (spin, block) = (late.at("spin", x)?, late.at("block", x)?);
         Some((late.at("sched", x)? - spin) / (block - spin))
     };
-    parts.push(match middle(&nearness, &all) {
-        Some(share) => Part::new(
-            share <= 0.5,
-            format!(
-                "sched is {:.0} % of the way from spin to block",
-                share * 100.0
-            ),
-        ),
-        None => Part::missing("sched"),
-    });
+    // Nearer to spin, from either side.
+    let what = "of the way from spin to block, sched goes";
+    parts.push(Part::within(what, middle(&nearness, &all), (-0.5, 0.5)));
     let dearer = |x| Some(late.at("notify", x)? / late.at("block", x)?);
-    parts.push(match middle(&dearer, &all) {
-        Some(ratio) => Part::new(
-            ratio > 1.0,
-            format!("notify takes {ratio:.2} times what block takes"),
-        ),
-        None => Part::missing("notify"),
-    });
+    let what = "time of notify / of block";
+    parts.push(Part::at_least(what, middle(&dearer, &all), 1.0));
     for (name, pure) in HYBRIDS {
         let all_three = |is_wanted: &dyn Fn(f64) -> bool| {
             let [spin, own, pure] =
@@ -237,11 +220,12 @@ fn claims(late: &Series, xs: &[f64], limit_us: u64) -> Vec<Part> {
 const NOTHING_US: f64 = 0.5;
 
 fn is_near_spin((spin, own, pure): (f64, f64, f64)) -> bool {
-    own <= spin + (0.25 * (pure - spin)).max(NOTHING_US)
+    (own - spin).abs() <= (0.25 * (pure - spin)).max(NOTHING_US)
 }
 
+/// Nor so late that spinning has been for more than nothing.
 fn is_near_pure((spin, own, pure): (f64, f64, f64)) -> bool {
-    own >= spin + 0.5 * (pure - spin) - NOTHING_US
+    (own - pure).abs() <= 0.5 * (pure - spin).max(0.0) + NOTHING_US
 }
 
 #[cfg(test)]
@@ -273,7 +257,7 @@ mod tests {
         assert_eq!(weigh(&claims(&late, &xs, 300)).0, Verdict::Partly);
         let (verdict, reasons) = weigh(&claims(&late, &xs, 10));
         assert!(
-            reasons.contains("notify takes 1.33 times"),
+            reasons.contains("notify / of block 1.33"),
             "{verdict:?} {reasons}"
         );
     }

@@ -134,39 +134,20 @@ fn claims(blocks: &Series) -> Vec<Part> {
     let ratio = |one, other, beside| Some(per_s(one, beside)? / per_s(other, beside)?);
     let mut parts = Vec::new();
     for name in ["spin", "spin-block"] {
-        parts.push(match ratio(name, "block", 0) {
-            Some(ratio) => Part::new(
-                ratio > 1.0,
-                format!("alone {name} does {ratio:.1} times what block does"),
-            ),
-            None => Part::missing(name),
-        });
+        let what = format!("alone, blocks read by {name} / by block");
+        parts.push(Part::at_least(&what, ratio(name, "block", 0), 1.0));
     }
     for (beside, who) in BESIDE.iter().enumerate().skip(1) {
         for name in ["spin", "block"] {
-            parts.push(match ratio("spin-block", name, beside) {
-                Some(ratio) => Part::new(
-                    ratio > 1.0,
-                    format!("beside a {who} spin-block does {ratio:.2} times what {name} does"),
-                )
-                .unless(PREEMPTS),
-                None => Part::missing(name),
-            });
+            let what = format!("beside a {who}, blocks read by spin-block / by {name}");
+            let ratio = ratio("spin-block", name, beside);
+            parts.push(Part::at_least(&what, ratio, 1.0).unless(PREEMPTS));
         }
     }
     let kept = |name, beside| Some(per_s(name, beside)? / per_s(name, 0)?);
     for name in ["spin", "block"] {
-        parts.push(match kept(name, 1) {
-            Some(kept) => Part::new(
-                kept < 0.5,
-                format!(
-                    "beside a hog {name} keeps {:.0} % of its throughput",
-                    kept * 100.0
-                ),
-            )
-            .unless(PREEMPTS),
-            None => Part::missing(name),
-        });
+        let what = format!("of its throughput {name} keeps beside a hog");
+        parts.push(Part::at_most(&what, kept(name, 1), 0.5).unless(PREEMPTS));
     }
     parts
 }

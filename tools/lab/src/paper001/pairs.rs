@@ -220,51 +220,24 @@ fn claims(wall_us: &Series, switches: &Series) -> Vec<Part> {
     let ratio = |one, other| Some(wall(one)? / wall(other)?);
     let switched = |name| switches.at(SWITCHES, index(name)? as f64);
     let mut parts = Vec::new();
-    let mut compare = |name: &str, found: Option<f64>, holds: &dyn Fn(f64) -> bool, text: &str| {
-        parts.push(match found {
-            Some(ratio) => Part::new(holds(ratio), text.replace("{}", &format!("{ratio:.2}"))),
-            None => Part::missing(name),
-        });
-    };
-    compare(
-        "spin",
-        ratio("spin", "block"),
-        &|it| it > 1.0,
-        "spin takes {} times as long as block",
-    );
-    compare(
-        "notify",
-        ratio("notify", "block"),
-        &|it| it > 1.0,
-        "notify takes {} times as long as block",
-    );
-    compare(
-        "sched",
-        ratio("sched", "block"),
-        &|it| it > 1.0,
-        "sched takes {} times as long as block",
-    );
+    for name in ["spin", "notify", "sched"] {
+        let what = format!("time of {name} / of block");
+        parts.push(Part::at_least(&what, ratio(name, "block"), 1.0));
+    }
     for (name, pure) in HYBRIDS {
-        let text = format!("{name} takes {{}} times as long as {pure}");
-        compare(name, ratio(name, pure), &|it| it < 1.0, &text);
+        let what = format!("time of {name} / of {pure}");
+        parts.push(Part::at_most(&what, ratio(name, pure), 1.0));
     }
     let halved = switched("spin-sched").zip(switched("sched"));
-    let halved = halved.map(|(hybrid, pure)| hybrid / pure.max(f64::MIN_POSITIVE));
-    compare(
-        "spin-sched",
-        halved,
-        &|it| it <= 0.6,
-        "spin-sched has {} times sched's switches",
-    );
+    let halved = halved.map(|(hybrid, pure)| hybrid / pure);
+    // Half, within half and a fifth more.
+    let what = "switches of spin-sched / of sched";
+    parts.push(Part::within(what, halved, (0.25, 0.6)));
     let others = NAMES[..7].iter().filter(|name| **name != "spin-block");
     let best = others.filter_map(|name| wall(name)).reduce(f64::min);
     let best = wall("spin-block").zip(best).map(|(own, best)| own / best);
-    compare(
-        "spin-block",
-        best,
-        &|it| it <= 1.02,
-        "spin-block takes {} times as long as the best of the others",
-    );
+    let what = "time of spin-block / of the best of the others";
+    parts.push(Part::at_most(what, best, 1.02));
     parts
 }
 

@@ -98,20 +98,16 @@ fn claims(mb: &Series, sizes: &[f64]) -> Vec<Part> {
         ("spin-block", "block", 1.0),
     ] {
         parts.push(match least(one, other) {
-            Some((ratio, len)) => Part::new(
-                ratio >= limit,
-                format!(
-                    "{one} has at least {ratio:.2} times the throughput of {other} (at {len:.0} B)"
-                ),
-            ),
+            Some((ratio, len)) => {
+                let what = format!("throughput of {one} / of {other} (at {len:.0} B, its least)");
+                Part::at_least(&what, Some(ratio), limit)
+            }
             None => Part::missing(one),
         });
     }
     if let Some((ratio, len)) = least(DEFAULT, "spin") {
-        let text = format!(
-            "handfast's default has at least {ratio:.2} times that of spin (at {len:.0} B)"
-        );
-        parts.push(Part::new(ratio >= 0.9, text));
+        let what = format!("throughput of handfast's default / of spin (at {len:.0} B, its least)");
+        parts.push(Part::at_least(&what, Some(ratio), 0.9));
     }
     parts
 }

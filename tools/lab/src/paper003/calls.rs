@@ -1,6 +1,6 @@
 //! Its Figures 3 to 6: calls and messages between processes, by payload.
 
-use super::{ABSURD, FEW, KERNEL, OWN, about, figures, findings, mb, measure, shorten, size};
+use super::{FEW, KERNEL, OWN, about, figures, findings, mb, measure, shorten, size};
 use crate::claims::Part;
 use crate::experiment::{Experiment, Findings};
 use crate::result::{About, Axis, Curve, Figure, Kind};
@@ -327,12 +327,10 @@ fn peak(large: Option<f64>, page: Option<f64>) -> Part {
 /// Whether handfast has so many times the throughput of `who`, at the size where it is least.
 fn ahead(who: &str, least: Option<(f64, usize)>, paper: f64) -> Part {
     match least {
-        Some((ratio, _)) if !(0.0..=ABSURD).contains(&ratio) => Part::senseless(who),
-        Some((ratio, len)) => Part::new(
-            ratio >= paper,
-            format!(
-                "at least {ratio:.1} times the throughput of {who} (at {len} B; to hold: {paper:.0} to {ABSURD:.0})"
-            ),
+        Some((ratio, len)) => Part::at_least(
+            &format!("times the throughput of {who}, at {len} B, where that is least,"),
+            Some(ratio),
+            paper,
         )
         .unless(
             "the kernel's writer does not wait for anything, what it writes gathers in a buffer",

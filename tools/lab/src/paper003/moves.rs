@@ -112,17 +112,19 @@ fn claims(series: &Series) -> Vec<Part> {
         median(&sizes.filter_map(ratio).collect::<Vec<_>>())
     };
     let by_hand = match middle(LINES, BLOCK, 512) {
-        Some(ratio) => Part::new(
-            ratio < 1.0,
-            format!("below 1 KiB moving by lines takes {ratio:.2} times what the block move takes"),
+        Some(ratio) => Part::at_most(
+            "below 1 KiB, time of moving by lines / of the block move",
+            Some(ratio),
+            1.0,
         )
         .unless("the processor's own move knows of lines, too, and need not wait for one before the next"),
         None => Part::missing("moving by lines"),
     };
     let read_first = match middle(READ_FIRST, LINES, usize::MAX) {
-        Some(ratio) => Part::new(
-            ratio > 1.02,
-            format!("reading each line first takes {ratio:.2} times as long as not"),
+        Some(ratio) => Part::at_least(
+            "time of moving with each line read first / of not",
+            Some(ratio),
+            1.02,
         )
         .unless(
             "a line is brought in for writing as well, so that reading it first costs nothing more",
