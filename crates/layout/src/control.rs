@@ -152,13 +152,20 @@ macro_rules! messages {
                 }
             }
 
-            /// The fields of a message; `None` for one that ends too early, or has a form of its own.
+            /// The fields of a message; `None` for one that ends too early, has an argument that it should not have, or a form of
+            /// its own.
             fn fields(kind: ControlKind, argument: u8, rest: &mut Rest<'a>) -> Option<Self> {
-                let _ = argument;
+                let has_argument = match kind {
+                    $(ControlKind::$Name => !<[&str]>::is_empty(&[$(stringify!($argument))?]),)*
+                    _ => false,
+                };
+                if argument != 0 && !has_argument {
+                    return None;
+                }
                 Some(match kind {
                     $(ControlKind::$Plain => Self::$Plain,)*
                     $(ControlKind::$Name => Self::$Name {
-                        $($argument: <$Argument>::of(argument),)?
+                        $($argument: <$Argument>::of(argument)?,)?
                         $($field: Field::take(rest)?,)*
                     },)*
                     ControlKind::Descriptors | ControlKind::Arena | ControlKind::ArenaEnded => return None,

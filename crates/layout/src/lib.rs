@@ -7,7 +7,7 @@
 //!
 //! Reading order: [`link`] (one per pair of processes), [`bell`] (one page set per process and
 //! trust group), [`part`] (what describes rights behind a message's bytes), [`loan`] (blocks lent with messages),
-//! [`lane_control`] (what is said in lanes of rights and moves), [`control`] (what is said beside the lanes), [`counters`], [`queue`] (the plain shared queues), [`hello`] (the handshake),
+//! [`lane_control`] (what is said in lanes of rights and moves), [`control`] (what is said beside the lanes), [`counters`], [`queue`] (the plain shared queues), [`stream`] (upgraded stream sockets), [`hello`] (the handshake),
 //! [`name`] (what a port may be called).
 //! `spec/layout.md` draws the same pictures with the owner of each word.
 #![forbid(unsafe_code)]
@@ -24,13 +24,14 @@ pub mod loan;
 pub mod name;
 pub mod part;
 pub mod queue;
+pub mod stream;
 
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("handfast's shared layouts are defined for 64-bit little-endian machines");
 
 /// Version of everything in this crate. A link between two releases agrees on one version or
 /// refuses with both named.
-pub const LAYOUT_VERSION: u32 = 17;
+pub const LAYOUT_VERSION: u32 = 18;
 
 /// Feature bits this release offers in the handshake. Bits the peer lacks are not used.
 pub const FEATURES: u64 = 0;

@@ -141,17 +141,18 @@ impl<'a, T: Element<N>, const N: usize> Field<'a> for List<'a, T, N> {
 
 /// The argument byte.
 pub(super) trait Argument: Sized {
-    fn of(byte: u8) -> Self;
+    /// `None` for one that no honest peer sends.
+    fn of(byte: u8) -> Option<Self>;
 }
 
 impl Argument for u8 {
-    fn of(byte: u8) -> Self {
-        byte
+    fn of(byte: u8) -> Option<Self> {
+        Some(byte)
     }
 }
 
 impl Argument for bool {
-    fn of(byte: u8) -> Self {
-        byte != 0
+    fn of(byte: u8) -> Option<Self> {
+        (byte <= 1).then_some(byte == 1)
     }
 }

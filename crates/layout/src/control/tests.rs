@@ -208,3 +208,20 @@ fn a_list_has_the_elements_that_were_said_and_one_that_is_none_is_refused() {
     let spread = kind.with(0, &[2, 1, 0, 0, 0, 0, 3, 1]);
     assert_eq!(ControlMessage::parse(&spread), Err(Malformed { kind }));
 }
+
+/// Else two peers could differ about what bytes mean that a later version gives a meaning to.
+#[test]
+fn a_message_that_parses_encodes_to_the_same_bytes_whatever_its_argument() {
+    for message in all() {
+        let encoded = message.encode();
+        for argument in [0, 1, 2, 9, 255] {
+            let mut bytes = encoded.to_vec();
+            bytes[1] = argument;
+            match ControlMessage::parse(&bytes) {
+                Ok(Some(parsed)) => assert_eq!(*parsed.encode(), *bytes, "{parsed:?}"),
+                Ok(None) => panic!("{message:?} is of a known kind"),
+                Err(_) => assert_ne!(argument, encoded[1], "{message:?}"),
+            }
+        }
+    }
+}

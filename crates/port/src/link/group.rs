@@ -12,12 +12,13 @@ use crate::process::Process;
 use crate::rank;
 use crate::tables::{Table, Which};
 use core::sync::atomic::{AtomicU32, Ordering};
-use handfast_layout::bell;
+use handfast_layout::{PAGE, bell};
 use handfast_region::{Memory, Region, Tally};
 use handfast_sys::OwnedFd;
 use handfast_sys::memory::{Access, Mapping, create_owner_written, create_sealed};
 use handfast_sys::sync::RwLock;
 use handfast_wait::word;
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
 /// One trust group of this process.
@@ -58,16 +59,29 @@ impl Group {
             (fd, mapping.map_err(os("mmap"))?)
         };
         let fd = Arc::new(fd);
+        let bells = Region::mapped(mapping);
+        if is_foreign {
+            // Its pages are this process's own: peers only look, and a page is charged to whoever comes first.
+            let pages = (0..bell::REGION_BYTES).step_by(PAGE);
+            pages.for_each(|page| bells.store(page, word::AWAKE, Ordering::Relaxed));
+        }
         let group = Self {
             uid,
             is_foreign,
-            bells: Region::mapped(mapping),
+            bells,
             fd: Arc::downgrade(&fd),
             tally,
             links: RwLock::default(),
             version: AtomicU32::new(0),
         };
         Ok((group, fd))
+    }
+
+    /// As made anew, for other links: nobody has announced a sleep, and no hint is given.
+    fn clear(&self) {
+        let words = (0..bell::REGION_BYTES).step_by(size_of::<u32>());
+        // Relaxed: the peers to come have it by their handshakes.
+        words.for_each(|at| self.bells.store(at, word::AWAKE, Ordering::Relaxed));
     }
 
     /// Where receivers sleep, in the bell of `receiver`.
@@ -205,6 +219,9 @@ impl Group {
 
 /// Users whose peers have a group of their own: a receiver sleeps in one word for each, and `futex_waitv` takes 128.
 const GROUPS_MAX: usize = 64;
+/// Groups of other users that are kept for their next links once they have none. A peer may map bells for ever, and their memory is this
+/// process's: a user who connects again and again is to have the same.
+pub(crate) const KEPT_MAX: usize = 64;
 
 /// The trust groups of a node. There is always one, of this process's own user, in whose bells a receiver sleeps.
 pub(crate) struct Groups {
@@ -219,6 +236,31 @@ struct List {
     groups: Arc<[Arc<Group>]>,
     /// The files of their bells.
     fds: Vec<Arc<OwnedFd>>,
+    /// Those without links, the latest last.
+    kept: VecDeque<(Arc<Group>, Arc<OwnedFd>)>,
+}
+
+impl List {
+    fn without(&mut self, group: &Arc<Group>) -> Arc<[Arc<Group>]> {
+        let place = (self.fds.iter()).position(|fd| Arc::as_ptr(fd) == group.fd.as_ptr());
+        let fd = place.map(|place| self.fds.swap_remove(place));
+        if let Some(fd) = fd.filter(|_| group.is_foreign) {
+            if self.kept.len() == KEPT_MAX {
+                self.kept.pop_front();
+            }
+            self.kept.push_back((group.clone(), fd));
+        }
+        let others = (self.groups.iter()).filter(|known| !Arc::ptr_eq(known, group));
+        others.cloned().collect()
+    }
+
+    /// A group of this user, or a crowd, that is kept.
+    fn again(&mut self, uid: Option<u32>) -> Option<(Arc<Group>, Arc<OwnedFd>)> {
+        let place = self.kept.iter().position(|(group, _)| group.uid == uid)?;
+        let (group, fd) = self.kept.remove(place)?;
+        group.clear();
+        Some((group, fd))
+    }
 }
 
 /// The trust groups of a process, once it has begun.
@@ -248,6 +290,7 @@ impl Groups {
         let list = List {
             groups: [Arc::new(own)].into(),
             fds: vec![fd],
+            kept: VecDeque::new(),
         };
         Ok(Arc::new(Self {
             list: RwLock::new(list),
@@ -293,8 +336,14 @@ impl Groups {
         let group = match known.cloned() {
             Some(group) => group,
             None => {
-                let (group, fd) = Group::new(is_room.then_some(uid), self.tally.clone())?;
-                let group = Arc::new(group);
+                let uid = is_room.then_some(uid);
+                let (group, fd) = match list.again(uid) {
+                    Some(kept) => kept,
+                    None => {
+                        let (group, fd) = Group::new(uid, self.tally.clone())?;
+                        (Arc::new(group), fd)
+                    }
+                };
                 let all = list.groups.iter().chain([&group]).cloned().collect();
                 self.set(&mut list, all);
                 list.fds.push(fd);
@@ -314,17 +363,15 @@ impl Groups {
         })
     }
 
-    /// Frees a place in a group; a group without links goes, except the first. A thread that still sleeps in its bells is woken
+    /// Frees a place in a group; a group without links goes, except the first, and other users' are kept for later. A thread that still sleeps in its bells is woken
     /// for the next change.
     pub(crate) fn free(&self, group: &Arc<Group>, index: u32) {
         group.set(index, None);
         let mut list = self.list.write();
         let place = (list.groups.iter()).position(|known| Arc::ptr_eq(known, group));
         if place.is_some_and(|place| place > 0) && group.is_empty() {
-            let others = (list.groups.iter()).filter(|known| !Arc::ptr_eq(known, group));
-            let others = others.cloned().collect();
+            let others = list.without(group);
             self.set(&mut list, others);
-            list.fds.retain(|fd| Arc::as_ptr(fd) != group.fd.as_ptr());
         }
     }
 }
@@ -371,15 +418,47 @@ mod tests {
     use super::*;
     use crate::lifecycle;
 
-    /// A link that was cut, and that a right or a loan holds, kept a descriptor that nobody was charged for.
+    /// Each had bells of its own, which its peer mapped for ever: another user filled the memory of a server.
     #[test]
-    fn a_group_whose_last_link_has_ended_keeps_no_descriptor() {
+    fn a_user_that_comes_again_has_the_same_bells_and_few_are_kept() {
         let process = lifecycle::current().ok().unwrap();
         let groups = of(&process);
-        let reserved = groups.reserve(3_000_000_127).ok().unwrap();
-        let (group, index) = reserved.take();
-        assert!(group.fd.upgrade().is_some());
-        groups.free(&group, index);
-        assert!(group.fd.upgrade().is_none());
+        let come = |uid: u32| {
+            let (group, index) = groups.reserve(uid).ok().unwrap().take();
+            let ends = || groups.free(&group, index);
+            let bells = handfast_sys::memory::identity(&*group.fd.upgrade().unwrap()).unwrap();
+            let fd = group.fd.clone();
+            group
+                .bells
+                .store(Group::sleep(1), word::ASLEEP, Ordering::Relaxed);
+            ends();
+            (bells, fd)
+        };
+        const FIRST: u32 = 3_000_000_127;
+        let (bells, fd) = come(FIRST);
+        assert!(fd.upgrade().is_some());
+        let reserved = groups.reserve(FIRST).ok().unwrap();
+        assert_eq!(
+            handfast_sys::memory::identity(reserved.fd()).unwrap(),
+            bells
+        );
+        let sleep = reserved
+            .group()
+            .bells
+            .load(Group::sleep(1), Ordering::Relaxed);
+        assert_eq!(sleep, word::AWAKE);
+        drop(reserved);
+        for other in 1..=KEPT_MAX as u32 {
+            come(FIRST + other);
+        }
+        assert!(fd.upgrade().is_none());
+    }
+
+    #[test]
+    fn the_pages_of_bells_for_other_users_are_made_by_their_owner() {
+        let process = lifecycle::current().ok().unwrap();
+        let reserved = of(&process).reserve(3_000_000_500).ok().unwrap();
+        let pages = handfast_sys::memory::pages_in(reserved.fd(), 0, bell::REGION_BYTES);
+        assert!(matches!(pages, Ok(4) | Err(_)), "{pages:?}");
     }
 }
