@@ -349,7 +349,11 @@ impl WaitSet {
             self.process.check()?;
             // Not for a timer, which the next look finds.
             if ended == Ended::TimedOut && until_ns == deadline_ns {
-                return Err(ReceiveError::TimedOut);
+                // Where the time was too short for a look at the descriptors.
+                return self.try_receive().map_err(|error| match error {
+                    ReceiveError::Empty => ReceiveError::TimedOut,
+                    error => error,
+                });
             }
         }
     }

@@ -229,6 +229,24 @@ fn room_to_write_and_the_end_of_the_other_side_are_reported() {
     );
 }
 
+/// Every second wait was too short for the looks between two at the descriptors.
+#[test]
+fn a_wait_without_time_finds_a_descriptor_that_is_ready() {
+    for strategy in STRATEGIES {
+        let mut set = WaitSet::with(Options::new().strategy(strategy.parse().unwrap())).unwrap();
+        let (_own, other) = UnixStream::pair().unwrap();
+        set.add(handfast::anonymous().unwrap());
+        set.add_descriptor(&other, Interest::Write).unwrap();
+        for _ in 0..100 {
+            let event = set.receive_timeout(Duration::ZERO);
+            assert!(
+                matches!(event, Ok(Event::Descriptor(..))),
+                "{strategy}: {event:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_removed_port_keeps_what_was_queued_for_it() {
     let (mut set, members) = set_of(2, "removed", Options::new());

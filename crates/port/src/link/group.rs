@@ -236,7 +236,7 @@ struct List {
     groups: Arc<[Arc<Group>]>,
     /// The files of their bells.
     fds: Vec<Arc<OwnedFd>>,
-    /// Those without links, the latest last.
+    /// Groups without links, the latest last.
     kept: VecDeque<(Arc<Group>, Arc<OwnedFd>)>,
 }
 

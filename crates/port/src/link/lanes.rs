@@ -81,6 +81,11 @@ impl Free {
         self.leaving | self.back != 0
     }
 
+    /// How many nobody has.
+    const fn left(&self) -> u32 {
+        LANES - self.used + self.back.count_ones()
+    }
+
     /// Whether no more lanes may be taken for claims because of this introducer.
     fn has_many_of(&self, introducer: u64) -> bool {
         let by_it = (self.introduced.iter()).filter(|(by, _)| *by == introducer);
@@ -129,6 +134,9 @@ fn party_of(receiver: u32, thread: usize) -> Party {
             0
         }
 }
+
+/// Lanes that are kept for receivers that have none at all.
+const RESERVE: u32 = LANES / 4;
 
 /// Lanes of one link that are taken because one process introduces rights to ports of the peer's, and because any does:
 /// a quarter, and three eighths.
@@ -304,28 +312,15 @@ fn assign(link: &Link, receiver: u32, introducer: Option<u64>) -> Option<u32> {
     {
         return Some(lane);
     }
-    // The last quarter is for receivers that have no lane at all.
     let shared = if thread == 0 { &row[..1] } else { &row[1..] };
     let mut lanes = shared.iter().map(|entry| entry.load(Ordering::Relaxed));
     let first = lanes.find(|lane| *lane != 0);
-    let reserve = if first.is_some() { LANES / 4 } else { 0 };
-    let left = LANES - free.used + free.back.count_ones();
+    let reserve = if first.is_some() { RESERVE } else { 0 };
     let lane = match first {
         None if introducer.is_some_and(|by| free.has_many_of(by)) => return None,
-        _ if left > reserve => {
-            let lane = match free.back.trailing_zeros() {
-                u32::BITS => {
-                    let lane = free.used;
-                    free.used += 1;
-                    link.region.make(link.calls.lane(lane), LANE_HEAD_BYTES);
-                    lane
-                }
-                lane => lane,
-            };
-            free.back &= !(1 << lane);
-            free.parties[lane as usize] = party_of(receiver, thread);
+        _ if free.left() > reserve => {
+            let lane = take_left(link, &mut free, (receiver, thread));
             free.introduced.extend(introducer.map(|by| (by, lane)));
-            lead(link, lane, receiver);
             lane as u8 + 1
         }
         Some(first) => first,
@@ -339,6 +334,71 @@ fn assign(link: &Link, receiver: u32, introducer: Option<u64>) -> Option<u32> {
     };
     row[thread].store(lane, Ordering::Relaxed);
     Some(u32::from(lane) - 1)
+}
+
+/// Gives a lane that nobody has, of which one is left, to a receiver and a thread.
+fn take_left(link: &Link, free: &mut Free, (receiver, thread): (u32, usize)) -> u32 {
+    let lane = match free.back.trailing_zeros() {
+        u32::BITS => {
+            let lane = free.used;
+            free.used += 1;
+            link.region.make(link.calls.lane(lane), LANE_HEAD_BYTES);
+            lane
+        }
+        lane => lane,
+    };
+    free.back &= !(1 << lane);
+    free.parties[lane as usize] = party_of(receiver, thread);
+    lead(link, lane, receiver);
+    lane
+}
+
+/// Has this thread another lane for `receiver`, since its present one, which it shares, has as many calls under way as there can be? Gives it one
+/// that nobody has; where few are left, lets go of one that is at rest, so that there is one later; where the receiver has as many as it may have, another
+/// thread's. Not before the peer has taken all that was sent in the present one, so that nothing is overtaken.
+#[cold]
+pub(crate) fn another(link: &Link, (lane, receiver): (u32, u32)) -> bool {
+    let thread = thread();
+    if thread == 0 || receiver >= NOBODY {
+        return false;
+    }
+    let row = link.map.row(receiver);
+    let mut free = link.map.free();
+    // Relaxed, both: entries change only under the lock.
+    if u32::from(row[thread].load(Ordering::Relaxed)) != lane + 1 {
+        return true;
+    }
+    let own = row[1..].iter().map(|entry| entry.load(Ordering::Relaxed));
+    let own = own.filter_map(|entry| u32::from(entry).checked_sub(1));
+    let own = own.fold(0_u32, |all, lane| all | 1 << lane);
+    let present = link.lanes[lane as usize].lock();
+    let has_arrived = present.producer.has_arrived(&link.region);
+    drop(present);
+    let mut given = None;
+    let said = if !has_arrived {
+        leaving::ask(&mut free, clock::ticks_ns())
+    } else if own.count_ones() >= LANES - RESERVE {
+        let others = (0..LANES).filter(|other| own & 1 << other != 0 && *other != lane);
+        let free_slots = |other: &u32| sent::free_slots(link, *other);
+        given = others
+            .max_by_key(free_slots)
+            .filter(|other| free_slots(other) > 0);
+        None
+    } else if free.left() > RESERVE {
+        let lane = take_left(link, &mut free, (receiver, thread));
+        let position = link.lanes[lane as usize].lock().producer.position();
+        free.given[lane as usize] = (position, clock::ticks_ns());
+        given = Some(lane);
+        None
+    } else {
+        leaving::gather(link, &mut free)
+    };
+    if let Some(lane) = given {
+        row[thread].store(lane as u8 + 1, Ordering::Relaxed);
+    }
+    drop(free);
+    said.inspect(|message| link.say(*message));
+    given.is_some()
 }
 
 /// Has a lane that leads nowhere lead to a receiver. Where it is.

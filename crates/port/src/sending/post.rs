@@ -218,7 +218,12 @@ fn check_room(
     let mut outgoing = send::lock(right, lane);
     if kind == Kind::Call && outgoing.claimed.is_none() {
         outgoing.claimed = call_slots::claim(right, lane, &mut outgoing.producer);
-        outgoing.claimed.ok_or(SendError::Full)?;
+        if outgoing.claimed.is_none() {
+            drop(outgoing);
+            // The next attempt has it.
+            let _ = lanes::another(right.link(), (lane, right.receiver()));
+            return Err(SendError::Full);
+        }
     }
     let has_room = outgoing.producer.has_room(&right.link().region, len_bytes);
     drop(outgoing);
@@ -269,6 +274,7 @@ fn wait_unblocked(
 ) -> Result<(), SendError> {
     match blocked {
         Blocked::Right(error) => Err(error.into()),
+        Blocked::Slots if lanes::another(right.link(), (lane, right.receiver())) => Ok(()),
         Blocked::Slots => room::wait_for_slot(right, waiting),
         Blocked::Lane(Refused::Full) => room::wait_for_room(right, lane, body_bytes, waiting),
         Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(ended::poison(right, fault))),

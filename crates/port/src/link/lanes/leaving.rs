@@ -53,9 +53,26 @@ pub(super) fn let_go(link: &Link, free: &mut Free) -> Option<ControlMessage<'sta
             }
         }
     }
+    ask(free, now_ns)
+}
+
+/// Asks the peer what it has taken, but not all the time. Returns the message for it.
+pub(super) fn ask(free: &mut Free, now_ns: u64) -> Option<ControlMessage<'static>> {
     let is_new = now_ns.saturating_sub(free.asked_ns) > ASK_NS;
     free.asked_ns = if is_new { now_ns } else { free.asked_ns };
     is_new.then_some(ControlMessage::LaneWanted)
+}
+
+/// Lets go of a lane that is not in use, one at a time, though there are some that nobody has. Returns the message for the peer.
+pub(super) fn gather(link: &Link, free: &mut Free) -> Option<ControlMessage<'static>> {
+    if free.leaving != 0 {
+        return None;
+    }
+    let now_ns = clock::ticks_ns();
+    match next_idle(link, free, now_ns) {
+        Some(lane) => Some(has_left(link, free, lane)),
+        None => ask(free, now_ns),
+    }
 }
 
 /// A lane that is not in use; it leads nowhere from now on.

@@ -23,6 +23,13 @@ pub(crate) fn is_answered(link: &Link, lane: u32, position: u32) -> bool {
     slots.any(|slot| slot.is_free() && slot.position.load(Ordering::Relaxed) == position)
 }
 
+/// How many calls there is room for in a lane. A hint.
+pub(super) fn free_slots(link: &Link, lane: u32) -> usize {
+    let (first, count) = (lane * SLOTS_PER_LANE, SLOTS_PER_LANE);
+    let slots = link.slots.iter().skip(first as usize).take(count as usize);
+    slots.filter(|slot| slot.is_free()).count()
+}
+
 /// Whether the receiver of a lane has taken what was posted there.
 pub(crate) fn is_taken(link: &Link, lane: u32, sent: Sent) -> bool {
     let last = match sent {
