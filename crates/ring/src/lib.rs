@@ -1,12 +1,13 @@
-//! Bounded queues over shared memory that never block: the lane, and the plain queues.
+//! Bounded queues over shared memory that never block: the lane, the ring of a stream of bytes, and the plain queues.
 //!
 //! All are generic over [`handfast_region::Memory`], so the code that loom checks is the code
-//! that runs between processes. Reading order: [`lane`], [`arena`], [`queue`].
+//! that runs between processes. Reading order: [`lane`], [`arena`], [`stream`], [`queue`].
 #![forbid(unsafe_code)]
 
 pub mod arena;
 pub mod lane;
 pub mod queue;
+pub mod stream;
 
 /// A peer wrote something no honest peer writes. The link it came through is finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -237,6 +237,50 @@ impl AsFd for Timer {
     }
 }
 
+/// The state in which [`wait_any`] found a descriptor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// There is something to read, or an end.
+    pub is_readable: bool,
+    /// Nobody is at the other side any more, or it has failed.
+    pub has_hung_up: bool,
+}
+
+/// Waits until one of a few descriptors is readable, where that is asked for, or hung up. One system call; a signal ends the wait
+/// with nothing found.
+pub fn wait_any<const N: usize>(
+    descriptors: [(rustix::fd::BorrowedFd<'_>, bool); N],
+    deadline_ns: Option<u64>,
+) -> [Ready; N] {
+    use rustix::event::{PollFd, PollFlags};
+    let mut asked = descriptors.map(|(descriptor, reads)| {
+        let what = if reads {
+            PollFlags::IN
+        } else {
+            PollFlags::empty()
+        };
+        PollFd::from_borrowed_fd(descriptor, what)
+    });
+    let timeout = deadline_ns.map(|deadline_ns| {
+        let left_ns = deadline_ns.saturating_sub(crate::clock::now_ns());
+        rustix::time::Timespec {
+            tv_sec: (left_ns / 1_000_000_000).cast_signed(),
+            tv_nsec: (left_ns % 1_000_000_000).cast_signed(),
+        }
+    });
+    if rustix::event::poll(&mut asked, timeout.as_ref()).is_err() {
+        return [Ready::default(); N];
+    }
+    asked.map(|asked| {
+        let found = asked.revents();
+        let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+        Ready {
+            is_readable: found.contains(PollFlags::IN),
+            has_hung_up: found.intersects(gone),
+        }
+    })
+}
+
 /// A descriptor another thread of this process can make readable.
 #[derive(Debug)]
 pub struct Flag {

@@ -42,6 +42,28 @@ pub fn listen(path: &Path, backlog: i32) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// Binds a listening socket to an abstract name, as [`listen`] does to a path. The network namespace keeps the name while the socket is open.
+///
+/// # Errors
+/// `EADDRINUSE` when the name is taken, `ENAMETOOLONG` from [`PATH_BYTES_MAX`] bytes on.
+pub fn listen_abstract(name: &[u8], backlog: i32) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    let _ = pass_descriptors(&socket, false);
+    rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    rustix::net::listen(&socket, backlog)?;
+    Ok(socket)
+}
+
+/// Connects to an abstract name, by a socket that never blocks. Two system calls.
+///
+/// # Errors
+/// `ECONNREFUSED` when nobody has the name, `EAGAIN` while the backlog is full.
+pub fn connect_abstract(name: &[u8]) -> Result<OwnedFd, Errno> {
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
+    Ok(socket)
+}
+
 /// Whether it is a Unix socket of messages that listens.
 #[must_use]
 pub fn is_listener(socket: impl AsFd) -> bool {
@@ -427,6 +449,21 @@ pub fn is_closed(socket: impl AsFd) -> bool {
 /// Closes both directions at once; the peer sees end-of-file. `shutdown`.
 pub fn shutdown(socket: impl AsFd) {
     let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+}
+
+/// Sends one byte, or nothing where there is no room: the peer has bytes to read then. One system call, never blocks, whatever the peer does with the
+/// socket; never raises `SIGPIPE`.
+pub fn ring(socket: impl AsFd, byte: u8) {
+    let _ = rustix::net::send(socket, &[byte], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+/// The byte of the next message, which is taken. One system call, never blocks.
+pub fn rung(socket: impl AsFd) -> Option<u8> {
+    let mut byte = [0];
+    match rustix::net::recv(socket, &mut byte[..], RecvFlags::DONTWAIT) {
+        Ok((1.., _)) => Some(byte[0]),
+        _ => None,
+    }
 }
 
 /// A connected pair, for tests and for links inside one process.

@@ -1,0 +1,92 @@
+//! The region that both ends of an upgraded stream socket map: one direction of bytes each way.
+//!
+//! ```text
+//! 0      words of the connector's direction, then of the acceptor's
+//! 4096   bytes of the connector's direction
+//! ...    bytes of the acceptor's
+//! ```
+//!
+//! A direction is named after the end that writes it.
+
+use crate::{LINE, PAGE};
+
+/// Version of the region, and of what is said to offer it.
+pub const VERSION: u32 = 1;
+
+/// Bytes of a direction's ring. A power of two: positions wrap.
+pub const RING_BYTES: usize = 64 * 1024;
+/// Length of the region.
+pub const REGION_BYTES: usize = PAGE + 2 * RING_BYTES;
+
+/// Offsets of a direction's words. Each word, or pair, has a writer of its own and lines of its own; processors fetch lines in pairs.
+pub mod direction {
+    use super::LINE;
+
+    /// How many bytes the writer has put into the ring, modulo 2^32. Publishes them.
+    pub const TAIL: usize = 0;
+    /// How the writer goes on: see [`super::state`]. Publishes [`FROM`].
+    pub const STATE: usize = 4;
+    /// How many bytes the writer had given the kernel when it turned to the ring: two words, the lower first.
+    pub const FROM: usize = 8;
+    /// How many bytes the reader has taken out of the ring, modulo 2^32. Publishes their room.
+    pub const HEAD: usize = 2 * LINE;
+    /// Not zero: the reader takes no more.
+    pub const CLOSED: usize = 2 * LINE + 4;
+    /// Wait word of the thread that reads.
+    pub const READER: usize = 4 * LINE;
+    /// Wait word of the thread that writes.
+    pub const WRITER: usize = 6 * LINE;
+    /// From one direction's words to the next one's.
+    pub const STRIDE: usize = 8 * LINE;
+}
+
+/// Values of [`direction::STATE`].
+pub mod state {
+    /// Bytes go through the kernel's socket.
+    pub const KERNEL: u32 = 0;
+    /// Bytes go through the ring.
+    pub const RING: u32 = 1;
+    /// No bytes come after those in the ring. How the stream ends, the kernel's socket says.
+    pub const ENDED: u32 = 2;
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The one that has connected, and offers the region.
+    Connector,
+    /// The one that was accepted.
+    Acceptor,
+}
+
+impl End {
+    /// The end at the other side.
+    #[must_use]
+    pub const fn other(self) -> Self {
+        match self {
+            Self::Connector => Self::Acceptor,
+            Self::Acceptor => Self::Connector,
+        }
+    }
+
+    /// Offset of the words of the direction that this end writes.
+    #[must_use]
+    pub const fn words(self) -> usize {
+        match self {
+            Self::Connector => 0,
+            Self::Acceptor => direction::STRIDE,
+        }
+    }
+
+    /// Offset of the bytes of that direction.
+    #[must_use]
+    pub const fn bytes(self) -> usize {
+        match self {
+            Self::Connector => PAGE,
+            Self::Acceptor => PAGE + RING_BYTES,
+        }
+    }
+}
+
+const _: () = assert!(RING_BYTES.is_power_of_two());
+const _: () = assert!(2 * direction::STRIDE <= PAGE);

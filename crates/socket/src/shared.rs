@@ -1,0 +1,151 @@
+//! The things that both ends of an upgraded connection hold beside the kernel's socket.
+
+use crate::offer::{MAPPED, Offer};
+use handfast_layout::stream::End;
+use handfast_region::Region;
+use handfast_ring::stream::Place;
+use handfast_sys::poll::{Ready, wait_any};
+use handfast_sys::{AsFd, BorrowedFd, OwnedFd, shared, socket};
+use handfast_wait::word;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// There are bytes, or there is room.
+const RING: u8 = b'r';
+
+/// The memory of both, and how either wakes the other.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) region: Region,
+    pub(crate) end: End,
+    to_readers: OwnedFd,
+    to_writers: OwnedFd,
+    /// The file, until both ends map it.
+    region_fd: OwnedFd,
+    /// Both ends map the region.
+    is_accepted: AtomicBool,
+    /// The last bytes that went out had to wake the peer.
+    has_woken: AtomicBool,
+}
+
+/// The side of a thread that waits: for bytes, or for room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Reader,
+    Writer,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Woken {
+    /// The kernel's socket has something to read.
+    pub(crate) by_kernel: bool,
+    /// The other process has gone, or has closed its end.
+    pub(crate) is_gone: bool,
+}
+
+impl Shared {
+    /// Of this end.
+    pub(crate) fn new(offer: Offer, end: End) -> Self {
+        Self {
+            region: Region::mapped(offer.mapping),
+            end,
+            to_readers: offer.to_readers,
+            to_writers: offer.to_writers,
+            region_fd: offer.region,
+            is_accepted: AtomicBool::new(end == End::Connector),
+            has_woken: AtomicBool::new(false),
+        }
+    }
+
+    /// The direction that this end writes.
+    pub(crate) const fn outgoing(&self) -> Place {
+        Place::of(self.end)
+    }
+
+    /// The direction that this end reads.
+    pub(crate) const fn incoming(&self) -> Place {
+        Place::of(self.end.other())
+    }
+
+    const fn bell(&self, side: Side) -> &OwnedFd {
+        match side {
+            Side::Reader => &self.to_readers,
+            Side::Writer => &self.to_writers,
+        }
+    }
+
+    /// Whether the peer looks at the memory. One system call until it does.
+    pub(crate) fn is_accepted(&self) -> bool {
+        // Relaxed: the peer has mapped the region before it said so, through the kernel.
+        if !self.is_accepted.load(Ordering::Relaxed) {
+            self.hear(Side::Reader);
+        }
+        self.is_accepted.load(Ordering::Relaxed)
+    }
+
+    fn hear(&self, side: Side) {
+        while let Some(byte) = socket::rung(self.bell(side)) {
+            let is_whole = || shared::is_whole(&self.region_fd) == Ok(true);
+            if byte == MAPPED && side == Side::Reader && is_whole() {
+                self.is_accepted.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Whether what this end wrote last had to wake the peer. Asked for once: the answer takes so much longer.
+    pub(crate) fn has_woken(&self) -> bool {
+        // Relaxed, as below: a hint for the strategy.
+        self.has_woken.swap(false, Ordering::Relaxed)
+    }
+
+    /// Wakes the peer's thread at this side, if one sleeps. After what it waits for.
+    pub(crate) fn wake(&self, side: Side) {
+        let at = match side {
+            Side::Reader => self.outgoing().reader(),
+            Side::Writer => self.incoming().writer(),
+        };
+        // E4 wake.
+        if word::fence_then_taken(&self.region, at).is_some() {
+            if side == Side::Reader {
+                self.has_woken.store(true, Ordering::Relaxed);
+            }
+            socket::ring(self.bell(side), RING);
+        }
+    }
+
+    /// Sleeps as one that reads or writes, unless a look after the announcement finds something. One system call, and one more where
+    /// the peer has rung.
+    pub(crate) fn sleep(
+        &self,
+        side: Side,
+        kernel: Option<BorrowedFd<'_>>,
+        look: impl FnOnce() -> bool,
+    ) -> Option<Woken> {
+        let at = match side {
+            Side::Reader => self.incoming().reader(),
+            Side::Writer => self.outgoing().writer(),
+        };
+        // E4 sleep.
+        word::announce(&self.region, at, word::DESCRIPTOR);
+        let woken = (!look()).then(|| {
+            let bell = self.bell(side).as_fd();
+            let (kernel, reads) = kernel.map_or((bell, false), |kernel| (kernel, true));
+            let [rung, by_kernel]: [Ready; 2] = wait_any([(bell, true), (kernel, reads)], None);
+            if rung.is_readable {
+                self.hear(side);
+            }
+            Woken {
+                by_kernel: reads && (by_kernel.is_readable || by_kernel.has_hung_up),
+                is_gone: rung.has_hung_up,
+            }
+        });
+        word::withdraw(&self.region, at);
+        woken
+    }
+
+    /// Takes no more, and says so to the peer's threads.
+    pub(crate) fn close(&self) {
+        self.incoming().close(&self.region);
+        self.wake(Side::Writer);
+    }
+}
