@@ -33,6 +33,18 @@ pub(crate) fn gathering(name: &str) {
     });
 }
 
+/// As `gathering`, at a port that is served on each CPU.
+pub(crate) fn gathering_per_cpu(name: &str) {
+    let barrier = Barrier::new(CALLS);
+    let port = handfast::bind(name).unwrap();
+    let _served = port.serve_per_cpu(move |worker, request| {
+        barrier.wait();
+        let _ = worker.reply(request, b"all came");
+    });
+    common::say("ready");
+    while common::told().is_some() {}
+}
+
 /// All ports are of one link.
 fn rights(name: &str) -> Vec<SendRight> {
     let right = |number: usize| handfast::connect(&format!("{name}-{number}")).unwrap();
@@ -77,6 +89,25 @@ fn attempts_to_call_a_late_port_find_room() {
                     };
                     assert!(common::within_patience(is_begun));
                     let answer = call.unwrap().wait_timeout(PATIENCE).unwrap();
+                    assert_eq!(&*answer, b"all came");
+                });
+            }
+        });
+    }
+}
+
+/// Threads that came from one CPU's receiver to another's shared a lane there, and workers were left without calls.
+#[test]
+fn as_many_calls_are_under_way_to_a_port_that_is_served_on_each_cpu() {
+    let name = common::name("gathering-per-cpu");
+    let server = common::start("gathering per cpu", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    for _ in 0..5 {
+        std::thread::scope(|scope| {
+            for _ in 0..CALLS {
+                scope.spawn(|| {
+                    let answer = right.call_timeout(b"", PATIENCE).unwrap();
                     assert_eq!(&*answer, b"all came");
                 });
             }

@@ -354,8 +354,8 @@ fn take_left(link: &Link, free: &mut Free, (receiver, thread): (u32, usize)) -> 
 }
 
 /// Has this thread another lane for `receiver`, since its present one, which it shares, has as many calls under way as there can be? Gives it one
-/// that nobody has; where few are left, lets go of one that is at rest, so that there is one later; where the receiver has as many as it may have, another
-/// thread's. Not before the peer has taken all that was sent in the present one, so that nothing is overtaken.
+/// that nobody has, or one of another thread with room; where there is none, lets go of one that is at rest, so that there is one later. Not before
+/// the peer has taken all that was sent in the present one, so that nothing is overtaken.
 #[cold]
 pub(crate) fn another(link: &Link, (lane, receiver): (u32, u32)) -> bool {
     let thread = thread();
@@ -374,25 +374,23 @@ pub(crate) fn another(link: &Link, (lane, receiver): (u32, u32)) -> bool {
     let present = link.lanes[lane as usize].lock();
     let has_arrived = present.producer.has_arrived(&link.region);
     drop(present);
-    let mut given = None;
-    let said = if !has_arrived {
-        leaving::ask(&mut free, clock::ticks_ns())
-    } else if own.count_ones() >= LANES - RESERVE {
-        let others = (0..LANES).filter(|other| own & 1 << other != 0 && *other != lane);
-        let free_slots = |other: &u32| sent::free_slots(link, *other);
-        given = others
-            .max_by_key(free_slots)
-            .filter(|other| free_slots(other) > 0);
-        None
-    } else if free.left() > RESERVE {
+    let may_have_more = own.count_ones() < LANES - RESERVE;
+    let others = (0..LANES).filter(|other| own & 1 << other != 0 && *other != lane);
+    let free_slots = |other: &u32| sent::free_slots(link, *other);
+    let roomiest = others.max_by_key(free_slots);
+    let (mut given, mut said) = (None, None);
+    if !has_arrived {
+        said = leaving::ask(&mut free, clock::ticks_ns());
+    } else if may_have_more && free.left() > RESERVE {
         let lane = take_left(link, &mut free, (receiver, thread));
         let position = link.lanes[lane as usize].lock().producer.position();
         free.given[lane as usize] = (position, clock::ticks_ns());
         given = Some(lane);
-        None
-    } else {
-        leaving::gather(link, &mut free)
-    };
+    } else if let Some(other) = roomiest.filter(|other| free_slots(other) > 0) {
+        given = Some(other);
+    } else if may_have_more {
+        said = leaving::gather(link, &mut free);
+    }
     if let Some(lane) = given {
         row[thread].store(lane as u8 + 1, Ordering::Relaxed);
     }
