@@ -30,7 +30,10 @@ impl Listener {
     /// # Errors
     /// As there.
     pub fn bind_with(address: SocketAddr, strategy: Strategy) -> io::Result<Self> {
-        let socket = TcpListener::bind(address)?;
+        Self::of(TcpListener::bind(address)?, strategy)
+    }
+
+    fn of(socket: TcpListener, strategy: Strategy) -> io::Result<Self> {
         // Without them all connections stay with the kernel: `Reason::NameTaken`.
         let askers = Asked::new(socket.local_addr()?).ok().map(Arc::new);
         Ok(Self {
@@ -56,6 +59,15 @@ impl Listener {
         let (socket, peer) = self.socket.accept()?;
         let stream = Stream::accepted((socket, peer), self.askers.clone(), self.strategy)?;
         Ok((stream, peer))
+    }
+}
+
+/// Of a socket that listens. Its streams wait by the default strategy.
+impl TryFrom<TcpListener> for Listener {
+    type Error = io::Error;
+
+    fn try_from(socket: TcpListener) -> io::Result<Self> {
+        Self::of(socket, Strategy::default())
     }
 }
 

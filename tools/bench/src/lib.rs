@@ -28,6 +28,7 @@ mod scale;
 pub mod scheduling;
 pub mod session;
 mod shared;
+mod sockets;
 pub mod stats;
 mod stream;
 pub mod systems;
@@ -113,7 +114,8 @@ What `ratio` (ratio_to_limit) compares, always within one round:
            copies it once.
   percpu   throughput with that of `futex-percpu`, a hand-written futex pair on each CPU: more is better.
            `to one`: with the same system's for one client on one CPU.
-  ports    none; `to one`: time with that of the same case with ten ports.";
+  ports    none; `to one`: time with that of the same case with ten ports.
+  sockets  p50 with that of `tcp`.";
 
 /// The benchmarks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -143,6 +145,8 @@ pub enum Bench {
     Percpu,
     /// One thread that serves ten ports, and a hundred thousand.
     Ports,
+    /// Round trip of one connected stream socket: of the kernel, and of handfast.
+    Sockets,
 }
 
 impl Args {
@@ -197,6 +201,7 @@ pub fn run(args: &Args) -> Outcome {
         Bench::Ppc => ("ppc", ppc::measure(&mut run)?),
         Bench::Percpu => ("percpu", percpu::measure(&mut run)?),
         Bench::Ports => ("ports", ports::measure(&mut run)?),
+        Bench::Sockets => ("sockets", sockets::measure(&mut run)?),
     };
     if rows.is_empty() {
         let asked = args.only.join(", ");

@@ -26,6 +26,7 @@ pub(crate) mod queues;
 pub(crate) mod ring;
 pub(crate) mod semaphores;
 pub(crate) mod sleep_wake;
+mod streams;
 mod third;
 mod ttcp;
 pub(crate) mod waiters;
@@ -87,6 +88,7 @@ pub(crate) fn protocols() -> Vec<Box<dyn Runnable>> {
 fn special() -> Vec<Box<dyn Runnable>> {
     vec![
         Box::new(Answering(copy::Copy)),
+        Box::new(Answering(streams::Streams)),
         Box::new(Answering(bytes::TCP_NAGLE)),
         Box::new(Answering(chain::NESTED_SPIN)),
         Box::new(Answering(chain::NESTED_DEFAULT)),
