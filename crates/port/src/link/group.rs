@@ -221,7 +221,7 @@ impl Group {
 const GROUPS_MAX: usize = 64;
 /// Groups of other users that are kept for their next links once they have none. A peer may map bells for ever, and their memory is this
 /// process's: a user who connects again and again is to have the same.
-pub(crate) const KEPT_MAX: usize = 64;
+pub(crate) const KEPT_MAX: usize = 16;
 
 /// The trust groups of a node. There is always one, of this process's own user, in whose bells a receiver sleeps.
 pub(crate) struct Groups {
