@@ -28,10 +28,14 @@ pub mod direction {
     pub const STATE: usize = 4;
     /// How many bytes the writer had given the kernel when it turned to the ring: two words, the lower first.
     pub const FROM: usize = 8;
+    /// The CPU on which the writer wrote last, plus one. A hint.
+    pub const WRITER_CPU: usize = 16;
     /// How many bytes the reader has taken out of the ring, modulo 2^32. Publishes their room.
     pub const HEAD: usize = 2 * LINE;
     /// Not zero: the reader takes no more.
     pub const CLOSED: usize = 2 * LINE + 4;
+    /// The CPU on which the reader read last, plus one. A hint.
+    pub const READER_CPU: usize = 2 * LINE + 8;
     /// Wait word of the thread that reads.
     pub const READER: usize = 4 * LINE;
     /// Wait word of the thread that writes.

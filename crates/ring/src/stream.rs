@@ -42,6 +42,18 @@ impl Place {
         self.words + direction::WRITER
     }
 
+    /// The word with the writer's CPU, a hint.
+    #[must_use]
+    pub const fn writer_cpu(self) -> usize {
+        self.words + direction::WRITER_CPU
+    }
+
+    /// The word with the reader's CPU, a hint.
+    #[must_use]
+    pub const fn reader_cpu(self) -> usize {
+        self.words + direction::READER_CPU
+    }
+
     /// Reader: takes no more.
     pub fn close(self, memory: &impl Memory) {
         // Relaxed: a flag, as `Writer::is_closed`.

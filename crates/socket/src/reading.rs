@@ -141,6 +141,7 @@ impl Incoming {
             Found::Bytes => {
                 let len_bytes = ring.reader.peek(&shared.region, into);
                 ring.reader.taken(&shared.region, len_bytes);
+                shared.note_cpu(Side::Reader);
                 shared.wake(Side::Writer);
                 Ok(Some(len_bytes))
             }
@@ -179,6 +180,10 @@ impl Place for Waiting<'_> {
     fn look(&mut self) -> bool {
         self.found = self.find();
         !matches!(self.found, Ok(Found::Nothing))
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.shared.shares_processor(Side::Reader)
     }
 
     fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {

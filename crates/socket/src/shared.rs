@@ -2,10 +2,10 @@
 
 use crate::offer::{MAPPED, Offer};
 use handfast_layout::stream::End;
-use handfast_region::Region;
+use handfast_region::{Memory, Region};
 use handfast_ring::stream::Place;
 use handfast_sys::poll::{Ready, wait_any};
-use handfast_sys::{AsFd, BorrowedFd, OwnedFd, shared, socket};
+use handfast_sys::{AsFd, BorrowedFd, OwnedFd, cpu, shared, socket};
 use handfast_wait::word;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -111,6 +111,29 @@ impl Shared {
             }
             socket::ring(self.bell(side), RING);
         }
+    }
+
+    /// Says on which CPU this end has just read or written.
+    pub(crate) fn note_cpu(&self, side: Side) {
+        let at = match side {
+            Side::Reader => self.incoming().reader_cpu(),
+            Side::Writer => self.outgoing().writer_cpu(),
+        };
+        let cpu = cpu::hint().wrapping_add(1);
+        // Relaxed, both: a hint.
+        if self.region.load(at, Ordering::Relaxed) != cpu {
+            self.region.store(at, cpu, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the peer that is waited for, at this side, was last seen on the CPU of this thread.
+    pub(crate) fn shares_processor(&self, side: Side) -> bool {
+        let at = match side {
+            Side::Reader => self.incoming().writer_cpu(),
+            Side::Writer => self.outgoing().reader_cpu(),
+        };
+        // Relaxed: a hint.
+        self.region.load(at, Ordering::Relaxed) == cpu::current().wrapping_add(1)
     }
 
     /// Sleeps as one that reads or writes, unless a look after the announcement finds something. One system call, and one more where

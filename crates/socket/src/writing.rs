@@ -82,6 +82,7 @@ impl Outgoing {
         match waiting.found.map_err(broken)? {
             Found::Room => {
                 let len_bytes = ring.writer.put(&shared.region, bytes).map_err(broken)?;
+                shared.note_cpu(Side::Writer);
                 shared.wake(Side::Reader);
                 Ok(len_bytes)
             }
@@ -135,6 +136,10 @@ impl Place for Waiting<'_> {
     fn look(&mut self) -> bool {
         self.found = self.find();
         !matches!(self.found, Ok(Found::Nothing))
+    }
+
+    fn shares_processor(&mut self) -> bool {
+        self.shared.shares_processor(Side::Writer)
     }
 
     fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
