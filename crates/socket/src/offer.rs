@@ -29,7 +29,7 @@ const BACKLOG: i32 = 128;
 pub(crate) const MAPPED: u8 = b'a';
 
 /// The name at which the listener of an address is asked.
-fn name(of: SocketAddr) -> Vec<u8> {
+pub(crate) fn name(of: SocketAddr) -> Vec<u8> {
     let (address, port) = (of.ip().to_canonical(), of.port());
     format!(
         "handfast-stream-{VERSION}/{}/{address}/{port}",

@@ -323,3 +323,6 @@ impl Drop for Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
