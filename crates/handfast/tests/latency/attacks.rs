@@ -328,10 +328,15 @@ pub(crate) fn attacker(name: &str) {
 pub(crate) fn unsealed(name: &str) {
     use handfast_layout::control::ControlMessage;
     use handfast_layout::hello::{Hello, WELCOME_BYTES};
+    use handfast_region::Memory;
     use handfast_sys::{AsFd, Errno, memory, socket};
     let socket = common::knock(name);
     let len_bytes = handfast_layout::bell::REGION_BYTES;
-    let (bells, _) = memory::create_owner_written("fake", len_bytes).unwrap();
+    let (bells, mapping) = memory::create_owner_written("fake", len_bytes).unwrap();
+    let region = handfast_region::Region::mapped(mapping);
+    for page in (0..len_bytes).step_by(PAGE) {
+        region.store(page, 0, SeqCst);
+    }
     let hello = Hello::new(common::incarnation(7), name, 3, None).to_bytes();
     socket::send(&socket, &hello, &[bells.as_fd()]).unwrap();
     let mut bytes = [0; WELCOME_BYTES];

@@ -120,25 +120,29 @@ async fn until_held(right: &SendRight, count: &[u8]) {
 #[test]
 fn calls_that_wait_for_room_are_sent_when_others_have_ended_and_not_by_a_clock() {
     let (mut server, right) = common::serving("holder", "room");
+    // By a link of its own, in whose lanes there is room.
+    let node = handfast::Node::builder().directory(common::directory().clone());
+    let node = node.start().unwrap();
+    let control = node.connect(&common::name("room")).unwrap();
     let (mut delays, mut pace) = (Vec::new(), common::Pace::new());
     common::runtime(1).block_on(common::patiently(async {
         for _ in 0..20 {
             pace.look();
-            // The lane of the runtime's thread has room for 16. Ours is another.
-            let calls: Vec<_> = (0..18)
+            // The lanes to a port have room for 192.
+            let calls: Vec<_> = (0..194)
                 .map(|_| {
                     let right = right.clone();
                     tokio::spawn(async move { right.call_async(b"later").await.unwrap() })
                 })
                 .collect();
-            until_held(&right, b"16").await;
+            until_held(&control, b"192").await;
             // Sleep: the tasks sleep by then, or are about to.
             tokio::time::sleep(Duration::from_millis(2)).await;
             let asked = Instant::now();
-            right.send(b"go").unwrap();
-            until_held(&right, b"2").await;
+            control.send(b"go").unwrap();
+            until_held(&control, b"2").await;
             delays.push(asked.elapsed());
-            right.send(b"go").unwrap();
+            control.send(b"go").unwrap();
             for call in calls {
                 assert_eq!(&*call.await.unwrap(), b"later");
             }

@@ -104,8 +104,10 @@ fn post_with<'a>(
             drop(lane_wait);
             return post_with(next, (bytes, kind), (load, described), waiting);
         }
-        if matches!(waiting, Waiting::Never) {
-            check_room(right, lane, (bytes.len_bytes(), kind), load)?;
+        if matches!(waiting, Waiting::Never)
+            && !has_room(right, lane, (bytes.len_bytes(), kind), load)?
+        {
+            continue;
         }
         let Some(body) = describe(right, lane, described, (bytes, load), waiting)? else {
             continue;
@@ -202,16 +204,16 @@ fn check_message(right: &SendRight, bytes: Body<'_>, load: &Load) -> Result<(), 
 }
 
 /// That there is room, and a reply slot for a call, before rights are described, or long bytes copied: exporters are told of each right that is, and that it does
-/// not come. A thread that waits tries again when there is room; one that does not might try often.
+/// not come. A thread that waits tries again when there is room; one that does not might try often. `false`: this thread has another lane now.
 #[cold]
-fn check_room(
+fn has_room(
     right: &SendRight,
     lane: u32,
     (len_bytes, kind): (usize, Kind),
     load: &Load,
-) -> Result<(), SendError> {
+) -> Result<bool, SendError> {
     let len_bytes = match len_bytes > MESSAGE_BYTES_MAX {
-        false if load.rights.is_empty() => return Ok(()),
+        false if load.rights.is_empty() => return Ok(true),
         false => len_bytes,
         true => LAID_BYTES,
     };
@@ -220,17 +222,16 @@ fn check_room(
         outgoing.claimed = call_slots::claim(right, lane, &mut outgoing.producer);
         if outgoing.claimed.is_none() {
             drop(outgoing);
-            // The next attempt has it.
-            let _ = lanes::another(right.link(), (lane, right.receiver()));
-            return Err(SendError::Full);
+            let has_another = lanes::another(right.link(), (lane, right.receiver()));
+            return has_another.then_some(false).ok_or(SendError::Full);
         }
     }
-    let has_room = outgoing.producer.has_room(&right.link().region, len_bytes);
+    let lane_has_room = outgoing.producer.has_room(&right.link().region, len_bytes);
     drop(outgoing);
-    match has_room {
+    match lane_has_room {
         Ok(false) => Err(SendError::Full),
         // A fault is found again, and reported, by the post that follows.
-        _ => Ok(()),
+        _ => Ok(true),
     }
 }
 
