@@ -40,7 +40,8 @@ pub(crate) mod waiting;
 /// to one port arrive in order.
 ///
 /// Each thread gets its own lane to a port, up to 12 of them; further threads share lanes. A link has 16 lanes,
-/// of which the last quarter is kept for ports without a lane. A lane carries 16 calls at once.
+/// of which the last quarter is kept for ports without a lane. A lane carries 16 calls at once; a thread with a 17th gets another lane, where one is
+/// free or has room, once the port's process has received those.
 ///
 /// A clone is the same right. It costs a short lock, two where the right has options of its own, and no system call. A right that came
 /// in a message waits by the environment's [`Options`], until [`Self::set_options`].

@@ -25,11 +25,11 @@ pub enum SendError {
         room_bytes: usize,
     },
     /// The operation may not wait, and the queue is full, or calls whose reply has not been taken hold all 16
-    /// reply slots of this thread's lane. Waiting helps if another thread takes the replies; a thread that
-    /// keeps 16 calls itself has to take one first.
+    /// reply slots of this thread's lane, and there is no other lane with room. Waiting helps if another thread takes the replies; a thread that
+    /// keeps them itself has to take one first.
     #[error(
-        "the queue to the port is full, or this thread has 16 calls to it without a reply taken, the limit; \
-         take those replies, or try again later"
+        "the queue to the port is full, or the lanes to it have room for no more calls without a reply taken, 16 in each; \
+         take replies, or try again later"
     )]
     Full,
     /// The deadline passed. A call may have been served, and a late reply is dropped; a one-way message was not sent.

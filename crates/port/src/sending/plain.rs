@@ -68,8 +68,8 @@ impl SendRight {
     /// Sends `bytes` as a call and waits for the reply by the strategy. This process copies the bytes in
     /// and the reply out, and the receiver's process the bytes out and the reply in; no system call while both sides are awake.
     ///
-    /// A thread that keeps 16 calls of its own, started with [`Self::try_call`] and neither taken nor
-    /// dropped, waits here until another thread that shares its lane takes one, mostly forever.
+    /// A thread that keeps so many calls of its own, started with [`Self::try_call`] and neither taken nor
+    /// dropped, that no lane to the port has room (16 in each), waits here until another thread takes one, mostly forever.
     ///
     /// By a right of [`OwnRight::connect`](crate::OwnRight::connect) to a port that a domain serves, this thread runs the domain's
     /// function; [`SendError::Domain`] says, there and elsewhere, how the function failed.
@@ -141,8 +141,8 @@ impl SendRight {
     /// receiver sleeps, none otherwise.
     ///
     /// The call holds its reply slot, one of 16 of the thread's lane, until its reply has been taken, even if the
-    /// reply is there already; a dropped call, until the reply comes. A thread can keep 16 calls:
-    /// with 16 in flight it has to take a reply before it calls again.
+    /// reply is there already; a dropped call, until the reply comes. A thread can keep 16 calls, and as many in each lane that is free or has room, up to
+    /// 192: then it has to take a reply before it calls again.
     ///
     /// # Errors
     /// [`SendError::Full`] without room in the queue or a free reply slot; other errors as of [`Self::send`].
