@@ -8,9 +8,10 @@
 //!
 //! A direction is named after the end that writes it.
 
+use crate::link::Side;
 use crate::{LINE, PAGE};
 
-/// Version of the region, and of what is said to offer it.
+/// Version of the region, and of the messages by which it is asked for and given.
 pub const VERSION: u32 = 1;
 
 /// Bytes of a direction's ring. A power of two: positions wrap.
@@ -54,41 +55,21 @@ pub mod state {
     pub const ENDED: u32 = 2;
 }
 
-/// An end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// The one that has connected, and offers the region.
-    Connector,
-    /// The one that was accepted.
-    Acceptor,
+/// Offset of the words of the direction that an end writes.
+#[must_use]
+pub const fn words(end: Side) -> usize {
+    match end {
+        Side::Connector => 0,
+        Side::Acceptor => direction::STRIDE,
+    }
 }
 
-impl End {
-    /// The end at the other side.
-    #[must_use]
-    pub const fn other(self) -> Self {
-        match self {
-            Self::Connector => Self::Acceptor,
-            Self::Acceptor => Self::Connector,
-        }
-    }
-
-    /// Offset of the words of the direction that this end writes.
-    #[must_use]
-    pub const fn words(self) -> usize {
-        match self {
-            Self::Connector => 0,
-            Self::Acceptor => direction::STRIDE,
-        }
-    }
-
-    /// Offset of the bytes of that direction.
-    #[must_use]
-    pub const fn bytes(self) -> usize {
-        match self {
-            Self::Connector => PAGE,
-            Self::Acceptor => PAGE + RING_BYTES,
-        }
+/// Offset of the bytes of that direction.
+#[must_use]
+pub const fn bytes(end: Side) -> usize {
+    match end {
+        Side::Connector => PAGE,
+        Side::Acceptor => PAGE + RING_BYTES,
     }
 }
 

@@ -4,7 +4,8 @@
 //! for itself: what the peer writes there has no effect, and what it writes into its own count is checked.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use handfast_layout::stream::{End, RING_BYTES, direction, state};
+use handfast_layout::link::Side;
+use handfast_layout::stream::{self, RING_BYTES, direction, state};
 use handfast_region::Memory;
 
 /// The peer has written a count or a state that no honest peer writes.
@@ -22,10 +23,10 @@ pub struct Place {
 impl Place {
     /// The direction that `end` writes.
     #[must_use]
-    pub const fn of(end: End) -> Self {
+    pub const fn of(end: Side) -> Self {
         Self {
-            words: end.words(),
-            bytes: end.bytes(),
+            words: stream::words(end),
+            bytes: stream::bytes(end),
             len_bytes: RING_BYTES as u32,
         }
     }
@@ -103,13 +104,13 @@ impl Writer {
         let words = [from as u32, (from >> 32) as u32];
         // Relaxed: published by the state (E26).
         memory.store_words(self.at.word(direction::FROM), words);
-        // E26 diverted, store half. Release: the number above. Load half: `Reader::begun`.
+        // E26 turned, store half. Release: the number above. Load half: `Reader::begun`.
         memory.store(self.at.word(direction::STATE), state::RING, Release);
     }
 
     /// Writes no more.
     pub fn end(&self, memory: &impl Memory) {
-        // E26 diverted, store half. Release: the last count comes before. Load half: `Reader::has_ended`.
+        // E26 turned, store half. Release: the last count comes before. Load half: `Reader::has_ended`.
         memory.store(self.at.word(direction::STATE), state::ENDED, Release);
     }
 
@@ -200,7 +201,7 @@ impl Reader {
     /// # Errors
     /// [`Broken`].
     pub fn begun(&self, memory: &impl Memory) -> Result<Option<u64>, Broken> {
-        // E26 diverted, load half. Acquire: the number that was stored before. Store half: `Writer::begin`.
+        // E26 turned, load half. Acquire: the number that was stored before. Store half: `Writer::begin`.
         match memory.load(self.at.word(direction::STATE), Acquire) {
             state::KERNEL => Ok(None),
             state::RING | state::ENDED => {
@@ -214,7 +215,7 @@ impl Reader {
     /// Whether no more bytes come than are in the ring. To be asked before the last [`Self::look`].
     #[must_use]
     pub fn has_ended(&self, memory: &impl Memory) -> bool {
-        // E26 diverted, load half. Acquire: the last count. Store half: `Writer::end`.
+        // E26 turned, load half. Acquire: the last count. Store half: `Writer::end`.
         memory.load(self.at.word(direction::STATE), Acquire) == state::ENDED
     }
 

@@ -34,9 +34,11 @@
 
 mod listener;
 mod offer;
+mod rank;
 mod reading;
 mod shared;
 mod stream;
+mod waiting;
 mod writing;
 
 pub use handfast_wait::Strategy;

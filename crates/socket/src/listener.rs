@@ -1,6 +1,6 @@
 //! A socket that accepts connections.
 
-use crate::offer::Asked;
+use crate::offer::Askers;
 use crate::stream::Stream;
 use handfast_sys::{AsFd, BorrowedFd};
 use handfast_wait::Strategy;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
-    askers: Option<Arc<Asked>>,
+    askers: Option<Arc<Askers>>,
     strategy: Strategy,
 }
 
@@ -35,7 +35,7 @@ impl Listener {
 
     fn of(socket: TcpListener, strategy: Strategy) -> io::Result<Self> {
         // Without them all connections stay with the kernel: `Reason::NameTaken`.
-        let askers = Asked::new(socket.local_addr()?).ok().map(Arc::new);
+        let askers = Askers::new(socket.local_addr()?).ok().map(Arc::new);
         Ok(Self {
             socket,
             askers,

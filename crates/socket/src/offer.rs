@@ -10,13 +10,14 @@
 //! The address is the connector's, by which the acceptor knows the connection; IPv4 as mapped into IPv6. The acceptor makes the memory, so that nothing
 //! but bytes comes from whoever connects. Both sockets stay, and tell of the other process's end.
 
+use crate::rank;
 use core::net::{Ipv6Addr, SocketAddr};
 use handfast_layout::stream::{REGION_BYTES, VERSION};
 use handfast_sys::memory::{Access, Mapping};
 use handfast_sys::socket;
+use handfast_sys::sync::Mutex;
 use handfast_sys::{AsFd, Errno, OwnedFd, process, shared};
 use std::collections::HashMap;
-use std::sync::Mutex;
 
 const ASKED_BYTES: usize = 24;
 /// Askers that wait for their connections; more are dropped, and those connections stay with the kernel.
@@ -152,9 +153,9 @@ fn find(to: SocketAddr) -> Result<OwnedFd, Errno> {
 
 /// Where the streams of one listener find who has asked for them.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Askers {
     listener: OwnedFd,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<Waiting, rank::Askers>,
 }
 
 #[derive(Debug, Default)]
@@ -163,7 +164,7 @@ struct Waiting {
     silent: Vec<OwnedFd>,
 }
 
-impl Asked {
+impl Askers {
     /// For the listener of this address.
     ///
     /// # Errors
@@ -177,7 +178,7 @@ impl Asked {
 
     /// The socket of the one that has asked for the connection from this address. One system call where nobody has.
     pub(crate) fn take(&self, from: SocketAddr) -> Option<OwnedFd> {
-        let mut waiting = self.waiting.lock().ok()?;
+        let mut waiting = self.waiting.lock();
         let mut silent = core::mem::take(&mut waiting.silent);
         while silent.len() < SILENT_MAX
             && let Ok(socket) = socket::accept(&self.listener)

@@ -1,10 +1,10 @@
 //! The direction that comes in.
 
 use crate::shared::{Shared, Side};
+use crate::waiting::{Found, Waits};
 use handfast_ring::stream::{Broken, Reader};
-use handfast_sys::{AsFd, BorrowedFd};
-use handfast_wait::place::{Parked, Place, Sleep, Start};
-use handfast_wait::{Strategy, Waiter};
+use handfast_sys::AsFd;
+use handfast_wait::Strategy;
 use std::io::{self, Read};
 use std::net::TcpStream;
 
@@ -22,14 +22,14 @@ pub(crate) struct Incoming {
     /// Bytes that came through the kernel.
     by_kernel: u64,
     ring: Option<Ring>,
+    /// How often an acceptor has looked for one that asks.
+    pub(crate) looks: u32,
 }
 
 #[derive(Debug)]
 struct Ring {
     reader: Reader,
-    waiter: Waiter,
-    /// The peer's process has gone, or it has closed its end.
-    is_gone: bool,
+    waits: Waits,
 }
 
 /// Where the next bytes come from.
@@ -46,6 +46,7 @@ impl Incoming {
         Self {
             by_kernel: 0,
             ring: None,
+            looks: 0,
         }
     }
 
@@ -53,8 +54,7 @@ impl Incoming {
     pub(crate) fn upgrade(&mut self, shared: &Shared, strategy: Strategy) {
         self.ring = Some(Ring {
             reader: Reader::new(shared.incoming()),
-            waiter: Waiter::new(strategy, None),
-            is_gone: false,
+            waits: Waits::new(Side::Reader, strategy),
         });
     }
 
@@ -125,75 +125,25 @@ impl Incoming {
 
     /// `None`: nothing comes any more.
     fn read_ring(&mut self, shared: &Shared, into: &mut [u8]) -> io::Result<Option<usize>> {
-        let Some(ring) = &mut self.ring else {
+        let Some(Ring { reader, waits }) = &mut self.ring else {
             return Ok(None);
         };
-        let mut waiting = Waiting {
-            shared,
-            reader: &mut ring.reader,
-            is_gone: &mut ring.is_gone,
-            found: Ok(Found::Nothing),
-        };
-        if !waiting.look() {
-            ring.waiter.wait(&mut waiting, None, shared.has_woken());
+        let found = waits.wait(shared, |is_gone| {
+            // Before the last look: the bytes before the end are there by then.
+            let is_over = is_gone || reader.has_ended(&shared.region);
+            Ok(match reader.look(&shared.region)? {
+                0 if is_over => Found::End,
+                0 => Found::Nothing,
+                _ => Found::Some,
+            })
+        });
+        if found.map_err(broken)? != Found::Some {
+            return Ok(None);
         }
-        match waiting.found.map_err(broken)? {
-            Found::Bytes => {
-                let len_bytes = ring.reader.peek(&shared.region, into);
-                ring.reader.taken(&shared.region, len_bytes);
-                shared.note_cpu(Side::Reader);
-                shared.wake(Side::Writer);
-                Ok(Some(len_bytes))
-            }
-            Found::End | Found::Nothing => Ok(None),
-        }
-    }
-}
-
-enum Found {
-    Nothing,
-    Bytes,
-    End,
-}
-
-/// A thread that waits for bytes in the ring.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    reader: &'a mut Reader,
-    is_gone: &'a mut bool,
-    found: Result<Found, Broken>,
-}
-
-impl Waiting<'_> {
-    fn find(&mut self) -> Result<Found, Broken> {
-        // Before the last look: what came before the end is there by then.
-        let is_over = *self.is_gone || self.reader.has_ended(&self.shared.region);
-        Ok(match self.reader.look(&self.shared.region)? {
-            0 if is_over => Found::End,
-            0 => Found::Nothing,
-            _ => Found::Bytes,
-        })
-    }
-}
-
-impl Place for Waiting<'_> {
-    fn look(&mut self) -> bool {
-        self.found = self.find();
-        !matches!(self.found, Ok(Found::Nothing))
-    }
-
-    fn shares_processor(&mut self) -> bool {
-        self.shared.shares_processor(Side::Reader)
-    }
-
-    fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
-        let shared = self.shared;
-        let none: Option<BorrowedFd<'_>> = None;
-        let woken = shared.sleep(Side::Reader, none, || self.look());
-        *self.is_gone |= woken.is_some_and(|woken| woken.is_gone);
-        Parked {
-            ready: self.look(),
-            posted_after_ns: None,
-        }
+        let len_bytes = reader.peek(&shared.region, into);
+        reader.taken(&shared.region, len_bytes);
+        shared.note_cpu(Side::Reader);
+        shared.wake(Side::Writer);
+        Ok(Some(len_bytes))
     }
 }

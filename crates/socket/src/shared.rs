@@ -1,7 +1,7 @@
 //! The things that both ends of an upgraded connection hold beside the kernel's socket.
 
 use crate::offer::{MAPPED, Offer};
-use handfast_layout::stream::End;
+use handfast_layout::link::Side as End;
 use handfast_region::{Memory, Region};
 use handfast_ring::stream::Place;
 use handfast_sys::poll::{Ready, wait_any};

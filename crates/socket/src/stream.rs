@@ -1,17 +1,19 @@
 //! A connection.
 
-use crate::offer::{self, Asked, Offer};
+use crate::offer::{self, Askers, Offer};
+use crate::rank;
 use crate::reading::Incoming;
 use crate::shared::Shared;
 use crate::writing::Outgoing;
-use handfast_layout::stream::End;
+use handfast_layout::link::Side as End;
 use handfast_sys::poll::wait_any;
+use handfast_sys::sync::Mutex;
 use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
 use handfast_wait::Strategy;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// A connector that has sent so much asks for memory, also where nothing has come back.
 const BYTES_BEFORE: u64 = 4096;
@@ -46,22 +48,17 @@ pub struct Stream {
     socket: TcpStream,
     peer: SocketAddr,
     /// Of an acceptor, where it finds who asks for memory.
-    askers: Option<Arc<Asked>>,
+    askers: Option<Arc<Askers>>,
     /// Of a connector that has asked.
     asked: OnceLock<OwnedFd>,
     /// The last reason.
-    reason: Mutex<Reason>,
+    reason: Mutex<Reason, rank::Reason>,
     shared: OnceLock<Shared>,
-    incoming: Mutex<Incoming>,
-    outgoing: Mutex<Outgoing>,
-    looks: Mutex<u32>,
+    incoming: Mutex<Incoming, rank::Incoming>,
+    outgoing: Mutex<Outgoing, rank::Outgoing>,
     /// Something has come from the peer.
     has_come: AtomicBool,
     strategy: Strategy,
-}
-
-fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Stream {
@@ -90,7 +87,7 @@ impl Stream {
 
     pub(crate) fn accepted(
         (socket, peer): (TcpStream, SocketAddr),
-        askers: Option<Arc<Asked>>,
+        askers: Option<Arc<Askers>>,
         strategy: Strategy,
     ) -> io::Result<Self> {
         socket.set_nodelay(true)?;
@@ -104,7 +101,7 @@ impl Stream {
 
     fn of(
         (socket, peer): (TcpStream, SocketAddr),
-        askers: Option<Arc<Asked>>,
+        askers: Option<Arc<Askers>>,
         (reason, strategy): (Reason, Strategy),
     ) -> Self {
         Self {
@@ -116,7 +113,6 @@ impl Stream {
             shared: OnceLock::new(),
             incoming: Mutex::new(Incoming::new()),
             outgoing: Mutex::new(Outgoing::new()),
-            looks: Mutex::new(0),
             has_come: AtomicBool::new(false),
             strategy,
         }
@@ -125,7 +121,7 @@ impl Stream {
     /// Where this end's bytes go, and why.
     #[must_use]
     pub fn reason(&self) -> Reason {
-        *locked(&self.reason)
+        *self.reason.lock()
     }
 
     /// Address of the other end.
@@ -134,7 +130,8 @@ impl Stream {
         self.peer
     }
 
-    /// Ends one direction or both, as [`TcpStream::shutdown`]. The peer reads what was written before, and then the end.
+    /// Ends one direction or both, as [`TcpStream::shutdown`]. The peer reads what was written before, and then the end. Waits for a write
+    /// that is under way, also for room.
     ///
     /// # Errors
     /// As there.
@@ -142,19 +139,18 @@ impl Stream {
         if how != Shutdown::Read
             && let Some(shared) = self.shared.get()
         {
-            locked(&self.outgoing).end(shared);
+            self.outgoing.lock().end(shared);
         }
         self.socket.shutdown(how)
     }
 
     /// Acceptor: gives memory to the connector, if that has asked. By a thread that reads, or that keeps others from it: none sleeps
     /// at the kernel's socket then.
-    fn give(&self, askers: &Asked, incoming: &mut Incoming) {
-        let mut looks = locked(&self.looks);
-        if self.shared.get().is_some() || *looks >= LOOKS_MAX {
+    fn give(&self, askers: &Askers, incoming: &mut Incoming) {
+        if self.shared.get().is_some() || incoming.looks >= LOOKS_MAX {
             return;
         }
-        *looks += 1;
+        incoming.looks += 1;
         if let Some(asker) = askers.take(self.peer) {
             self.share(offer::give(asker), End::Acceptor, incoming);
         }
@@ -201,7 +197,7 @@ impl Stream {
     }
 
     fn say(&self, reason: Reason) {
-        *locked(&self.reason) = reason;
+        *self.reason.lock() = reason;
     }
 
     /// Whether the connector waits for memory, by the socket of [`offer::ask`].
@@ -211,10 +207,10 @@ impl Stream {
     }
 
     /// Before a write goes to the kernel: whether it may go to the ring instead.
-    fn may_divert(&self, outgoing: &Outgoing) -> Option<&Shared> {
+    fn may_turn(&self, outgoing: &Outgoing) -> Option<&Shared> {
         if self.shared.get().is_none() {
             // Where a thread reads at this moment, it hears of the memory itself, and an acceptor's next read or write looks.
-            let reading = || self.incoming.try_lock().ok();
+            let reading = || self.incoming.try_lock();
             match (&self.askers, self.awaits()) {
                 (None, None) => self.ask(outgoing.by_kernel()),
                 (Some(askers), _) => {
@@ -256,7 +252,7 @@ impl Read for &Stream {
         if into.is_empty() {
             return Ok(0);
         }
-        let mut incoming = locked(&self.incoming);
+        let mut incoming = self.incoming.lock();
         if self.shared.get().is_none() && self.is_for_kernel(&mut incoming) {
             let len_bytes = incoming.read_kernel(&self.socket, into)?;
             self.has_come.store(true, Ordering::Relaxed);
@@ -274,12 +270,12 @@ impl Write for &Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let mut outgoing = locked(&self.outgoing);
-        if !outgoing.is_diverted() {
-            let Some(shared) = self.may_divert(&outgoing) else {
+        let mut outgoing = self.outgoing.lock();
+        if !outgoing.has_turned() {
+            let Some(shared) = self.may_turn(&outgoing) else {
                 return outgoing.write_kernel(&self.socket, bytes);
             };
-            outgoing.divert(shared, self.strategy);
+            outgoing.turn(shared, self.strategy);
             self.say(Reason::Upgraded);
         }
         match self.shared.get() {
@@ -318,7 +314,7 @@ impl AsFd for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.get() {
-            locked(&self.outgoing).end(shared);
+            self.outgoing.lock().end(shared);
             shared.close();
         }
     }

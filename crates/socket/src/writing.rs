@@ -2,9 +2,9 @@
 
 use crate::reading::broken;
 use crate::shared::{Shared, Side};
-use handfast_ring::stream::{Broken, Writer};
-use handfast_wait::place::{Parked, Place, Sleep, Start};
-use handfast_wait::{Strategy, Waiter};
+use crate::waiting::{Found, Waits};
+use handfast_ring::stream::Writer;
+use handfast_wait::Strategy;
 use std::io::{self, Write};
 use std::net::TcpStream;
 
@@ -20,8 +20,7 @@ pub(crate) struct Outgoing {
 #[derive(Debug)]
 struct Ring {
     writer: Writer,
-    waiter: Waiter,
-    is_gone: bool,
+    waits: Waits,
 }
 
 impl Outgoing {
@@ -37,18 +36,17 @@ impl Outgoing {
         self.by_kernel
     }
 
-    pub(crate) const fn is_diverted(&self) -> bool {
+    pub(crate) const fn has_turned(&self) -> bool {
         self.ring.is_some()
     }
 
     /// Turns to the ring.
-    pub(crate) fn divert(&mut self, shared: &Shared, strategy: Strategy) {
+    pub(crate) fn turn(&mut self, shared: &Shared, strategy: Strategy) {
         let writer = Writer::new(shared.outgoing());
         writer.begin(&shared.region, self.by_kernel);
         self.ring = Some(Ring {
             writer,
-            waiter: Waiter::new(strategy, None),
-            is_gone: false,
+            waits: Waits::new(Side::Writer, strategy),
         });
     }
 
@@ -64,30 +62,28 @@ impl Outgoing {
 
     /// Writes into the ring, once it has turned there.
     pub(crate) fn write(&mut self, shared: &Shared, bytes: &[u8]) -> io::Result<usize> {
-        let Some(ring) = &mut self.ring else {
+        let Some(Ring { writer, waits }) = &mut self.ring else {
             return Ok(0);
         };
-        let mut waiting = Waiting {
-            shared,
-            writer: &mut ring.writer,
-            is_gone: &mut ring.is_gone,
-            found: Ok(Found::Nothing),
-        };
-        if self.has_ended || waiting.is_over() {
+        if self.has_ended {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
-        if !waiting.look() {
-            ring.waiter.wait(&mut waiting, None, false);
-        }
-        match waiting.found.map_err(broken)? {
-            Found::Room => {
-                let len_bytes = ring.writer.put(&shared.region, bytes).map_err(broken)?;
-                shared.note_cpu(Side::Writer);
-                shared.wake(Side::Reader);
-                Ok(len_bytes)
+        let found = waits.wait(shared, |is_gone| {
+            if is_gone || writer.is_closed(&shared.region) {
+                return Ok(Found::End);
             }
-            Found::End | Found::Nothing => Err(io::ErrorKind::BrokenPipe.into()),
+            Ok(match writer.room(&shared.region)? {
+                0 => Found::Nothing,
+                _ => Found::Some,
+            })
+        });
+        if found.map_err(broken)? != Found::Some {
+            return Err(io::ErrorKind::BrokenPipe.into());
         }
+        let len_bytes = writer.put(&shared.region, bytes).map_err(broken)?;
+        shared.note_cpu(Side::Writer);
+        shared.wake(Side::Reader);
+        Ok(len_bytes)
     }
 
     /// Nothing is written any more.
@@ -99,56 +95,5 @@ impl Outgoing {
             shared.wake(Side::Reader);
         }
         self.has_ended = true;
-    }
-}
-
-enum Found {
-    Nothing,
-    Room,
-    End,
-}
-
-/// A thread that waits for room in the ring.
-struct Waiting<'a> {
-    shared: &'a Shared,
-    writer: &'a mut Writer,
-    is_gone: &'a mut bool,
-    found: Result<Found, Broken>,
-}
-
-impl Waiting<'_> {
-    fn is_over(&self) -> bool {
-        *self.is_gone || self.writer.is_closed(&self.shared.region)
-    }
-
-    fn find(&mut self) -> Result<Found, Broken> {
-        if self.is_over() {
-            return Ok(Found::End);
-        }
-        Ok(match self.writer.room(&self.shared.region)? {
-            0 => Found::Nothing,
-            _ => Found::Room,
-        })
-    }
-}
-
-impl Place for Waiting<'_> {
-    fn look(&mut self) -> bool {
-        self.found = self.find();
-        !matches!(self.found, Ok(Found::Nothing))
-    }
-
-    fn shares_processor(&mut self) -> bool {
-        self.shared.shares_processor(Side::Writer)
-    }
-
-    fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
-        let shared = self.shared;
-        let woken = shared.sleep(Side::Writer, None, || self.look());
-        *self.is_gone |= woken.is_some_and(|woken| woken.is_gone);
-        Parked {
-            ready: self.look(),
-            posted_after_ns: None,
-        }
     }
 }

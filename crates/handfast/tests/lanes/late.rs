@@ -2,8 +2,10 @@
 
 use crate::common;
 use crate::common::PATIENCE;
-use handfast::{ReceiveRight, SendRight};
+use handfast::{Event, ReceiveRight, SendRight};
+use std::collections::HashMap;
 use std::sync::Barrier;
+use std::time::Duration;
 
 const PORTS: usize = 3;
 /// More calls than a lane has, fewer than a port.
@@ -45,6 +47,40 @@ pub(crate) fn gathering_per_cpu(name: &str) {
     while common::told().is_some() {}
 }
 
+/// Two ports, from which one thread receives, slowly. It answers the calls when so many have come, and says whether one has overtaken a message
+/// of its thread.
+pub(crate) fn ordering(name: &str) {
+    let mut set = handfast::WaitSet::new().unwrap();
+    for number in 0..2 {
+        set.add(handfast::bind(&format!("{name}-{number}")).unwrap());
+    }
+    common::say("ready");
+    let (mut sent, mut held) = (HashMap::new(), Vec::new());
+    loop {
+        let Event::Message(_, request) = set.receive().unwrap() else {
+            unreachable!("only ports are there")
+        };
+        // Sleep: stands for work. Messages lie in the lanes meanwhile.
+        std::thread::sleep(Duration::from_micros(200));
+        let [thread, round] = *request.bytes() else {
+            unreachable!("two bytes")
+        };
+        let last = sent.entry(thread).or_insert(0);
+        if !request.is_call() {
+            *last = round;
+            continue;
+        }
+        if *last != round {
+            common::say(&format!("a call of round {round} came after {last}"));
+        }
+        held.push(request);
+        if held.len() == CALLS {
+            held.drain(..)
+                .for_each(|request| request.reply(b"all came").unwrap());
+        }
+    }
+}
+
 /// All ports are of one link.
 fn rights(name: &str) -> Vec<SendRight> {
     let right = |number: usize| handfast::connect(&format!("{name}-{number}")).unwrap();
@@ -63,8 +99,6 @@ fn as_many_calls_are_under_way_to_a_late_port_as_to_the_first() {
         std::thread::scope(|scope| {
             for _ in 0..CALLS {
                 scope.spawn(|| {
-                    // Not overtaken by the call, whatever lane that takes.
-                    right.send(b"").unwrap();
                     assert_eq!(&*right.call_timeout(b"", PATIENCE).unwrap(), b"all came");
                 });
             }
@@ -113,4 +147,30 @@ fn as_many_calls_are_under_way_to_a_port_that_is_served_on_each_cpu() {
             }
         });
     }
+}
+
+/// A thread that gets another lane for its call has sent a message in the one that it had.
+#[test]
+fn no_call_overtakes_a_message_of_its_thread_where_it_goes_by_another_lane() {
+    let name = common::name("ordering");
+    let server = common::start("ordering", &[&name]);
+    server.expect("ready");
+    let rights = (0..2).map(|number| handfast::connect(&format!("{name}-{number}")).unwrap());
+    let rights: Vec<_> = rights.collect();
+    let mut round = 0;
+    for right in rights.iter().chain(&rights) {
+        for _ in 0..3 {
+            round += 1;
+            std::thread::scope(|scope| {
+                for thread in 0..CALLS as u8 {
+                    scope.spawn(move || {
+                        right.send(&[thread, round]).unwrap();
+                        let answer = right.call_timeout(&[thread, round], PATIENCE).unwrap();
+                        assert_eq!(&*answer, b"all came");
+                    });
+                }
+            });
+        }
+    }
+    assert_eq!(server.said(), None);
 }

@@ -21,6 +21,7 @@ fn a_child_process_plays_its_role() {
         "idle" => given::idle(arguments[0]),
         "end" => chaos::ports(arguments[0], None),
         "middle" => chaos::ports(arguments[0], Some(arguments[1])),
+        "ordering" => late::ordering(arguments[0]),
         "gathering per cpu" => late::gathering_per_cpu(arguments[0]),
         "gathering" => late::gathering(arguments[0]),
         "set" => crowd::set(arguments[0]),

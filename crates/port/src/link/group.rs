@@ -61,7 +61,7 @@ impl Group {
         let fd = Arc::new(fd);
         let bells = Region::mapped(mapping);
         if is_foreign {
-            // Its pages are this process's own: peers only look, and a page is charged to whoever comes first.
+            // Its pages are this process's own: peers only look, and a page is charged to whoever comes first. Relaxed: nobody else has them yet.
             let pages = (0..bell::REGION_BYTES).step_by(PAGE);
             pages.for_each(|page| bells.store(page, word::AWAKE, Ordering::Relaxed));
         }
@@ -241,6 +241,7 @@ struct List {
 }
 
 impl List {
+    /// The others. Another user's group is kept from now on.
     fn without(&mut self, group: &Arc<Group>) -> Arc<[Arc<Group>]> {
         let place = (self.fds.iter()).position(|fd| Arc::as_ptr(fd) == group.fd.as_ptr());
         let fd = place.map(|place| self.fds.swap_remove(place));
@@ -363,8 +364,8 @@ impl Groups {
         })
     }
 
-    /// Frees a place in a group; a group without links goes, except the first, and other users' are kept for later. A thread that still sleeps in its bells is woken
-    /// for the next change.
+    /// Frees a place in a group; a group without links goes, except the first, and other users' are kept for later. A thread that
+    /// still sleeps in its bells is woken for the next change.
     pub(crate) fn free(&self, group: &Arc<Group>, index: u32) {
         group.set(index, None);
         let mut list = self.list.write();

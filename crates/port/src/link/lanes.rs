@@ -319,7 +319,7 @@ fn assign(link: &Link, receiver: u32, introducer: Option<u64>) -> Option<u32> {
     let lane = match first {
         None if introducer.is_some_and(|by| free.has_many_of(by)) => return None,
         _ if free.left() > reserve => {
-            let lane = take_left(link, &mut free, (receiver, thread));
+            let (lane, _) = take_left(link, &mut free, (receiver, thread));
             free.introduced.extend(introducer.map(|by| (by, lane)));
             lane as u8 + 1
         }
@@ -336,8 +336,8 @@ fn assign(link: &Link, receiver: u32, introducer: Option<u64>) -> Option<u32> {
     Some(u32::from(lane) - 1)
 }
 
-/// Gives a lane that nobody has, of which one is left, to a receiver and a thread.
-fn take_left(link: &Link, free: &mut Free, (receiver, thread): (u32, usize)) -> u32 {
+/// Gives a lane that nobody has, of which one is left, to a receiver and a thread. The lane, and where it is.
+fn take_left(link: &Link, free: &mut Free, (receiver, thread): (u32, usize)) -> (u32, u32) {
     let lane = match free.back.trailing_zeros() {
         u32::BITS => {
             let lane = free.used;
@@ -349,8 +349,7 @@ fn take_left(link: &Link, free: &mut Free, (receiver, thread): (u32, usize)) -> 
     };
     free.back &= !(1 << lane);
     free.parties[lane as usize] = party_of(receiver, thread);
-    lead(link, lane, receiver);
-    lane
+    (lane, lead(link, lane, receiver))
 }
 
 /// Has this thread another lane for `receiver`, since its present one, which it shares, has as many calls under way as there can be? Gives it one
@@ -382,8 +381,7 @@ pub(crate) fn another(link: &Link, (lane, receiver): (u32, u32)) -> bool {
     if !has_arrived {
         said = leaving::ask(&mut free, clock::ticks_ns());
     } else if may_have_more && free.left() > RESERVE {
-        let lane = take_left(link, &mut free, (receiver, thread));
-        let position = link.lanes[lane as usize].lock().producer.position();
+        let (lane, position) = take_left(link, &mut free, (receiver, thread));
         free.given[lane as usize] = (position, clock::ticks_ns());
         given = Some(lane);
     } else if let Some(other) = roomiest.filter(|other| free_slots(other) > 0) {

@@ -4,7 +4,7 @@ use handfast_layout::stream::REGION_BYTES;
 use handfast_region::Region;
 use handfast_testing::Random;
 
-const AT: Place = Place::of(End::Acceptor);
+const AT: Place = Place::of(Side::Acceptor);
 
 fn ends() -> (Region, Writer, Reader) {
     (Region::heap(REGION_BYTES), Writer::new(AT), Reader::new(AT))

@@ -3,7 +3,7 @@
 use super::*;
 use crate::Listener;
 use crate::offer::name;
-use handfast_layout::stream::direction;
+use handfast_layout::stream::{direction, words as at};
 use handfast_region::Memory;
 use handfast_sys::socket;
 use std::io::ErrorKind;
@@ -42,7 +42,7 @@ fn counts_and_states_that_no_honest_peer_writes_end_reads_and_writes_with_an_err
     for (word, value) in words {
         let (mut connector, acceptor) = pair(&listener, address);
         let region = &acceptor.shared.get().unwrap().region;
-        region.store(End::Acceptor.words() + word, value, Ordering::Relaxed);
+        region.store(at(End::Acceptor) + word, value, Ordering::Relaxed);
         if word == direction::FROM + 4 {
             // So many bytes would come through the kernel before, and do not.
             drop(acceptor);
@@ -54,7 +54,7 @@ fn counts_and_states_that_no_honest_peer_writes_end_reads_and_writes_with_an_err
     }
     let (mut connector, acceptor) = pair(&listener, address);
     let region = &acceptor.shared.get().unwrap().region;
-    let head = End::Connector.words() + direction::HEAD;
+    let head = at(End::Connector) + direction::HEAD;
     region.store(head, 1 << 30, Ordering::Relaxed);
     let written = (0..100).find_map(|_| connector.write(&[0; 4096]).err());
     assert_eq!(written.unwrap().kind(), ErrorKind::InvalidData);
