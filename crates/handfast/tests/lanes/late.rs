@@ -5,11 +5,14 @@ use crate::common::PATIENCE;
 use handfast::{Event, ReceiveRight, SendRight};
 use std::collections::HashMap;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const PORTS: usize = 3;
 /// More calls than a lane has, fewer than a port.
 const CALLS: usize = 40;
+/// As many as have lanes of their own.
+const FEW: usize = 11;
 
 /// Ports whose handlers answer when so many calls have come, and not before.
 pub(crate) fn gathering(name: &str) {
@@ -37,9 +40,12 @@ pub(crate) fn gathering(name: &str) {
 
 /// As `gathering`, at a port that is served on each CPU.
 pub(crate) fn gathering_per_cpu(name: &str) {
-    let barrier = Barrier::new(CALLS);
+    let (barrier, came) = (Barrier::new(CALLS), AtomicUsize::new(0));
     let port = handfast::bind(name).unwrap();
     let _served = port.serve_per_cpu(move |worker, request| {
+        if came.fetch_add(1, Ordering::Relaxed) + 1 == FEW {
+            common::say("a few");
+        }
         barrier.wait();
         let _ = worker.reply(request, b"all came");
     });
@@ -147,6 +153,35 @@ fn as_many_calls_are_under_way_to_a_port_that_is_served_on_each_cpu() {
             }
         });
     }
+}
+
+/// Threads of one CPU have all lanes but those that are kept, and none of these is at rest: the threads of another CPU, which
+/// has but one lane, call the port's receivers elsewhere.
+#[test]
+fn a_crowd_on_one_cpu_is_not_kept_waiting_by_the_lanes_of_a_few_on_another() {
+    let cpus = handfast_sys::cpu::allowed();
+    let [one, other, ..] = cpus[..] else {
+        handfast_testing::not_exercised("one CPU");
+        return;
+    };
+    let name = common::name("crowd-per-cpu");
+    let server = common::start("gathering per cpu", &[&name]);
+    server.expect("ready");
+    let right = handfast::connect(&name).unwrap();
+    let call_on = |cpu| {
+        handfast_sys::cpu::pin(&[cpu]).unwrap();
+        let answer = right.call_timeout(b"", PATIENCE).unwrap();
+        assert_eq!(&*answer, b"all came");
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..FEW {
+            scope.spawn(|| call_on(one));
+        }
+        server.expect("a few");
+        for _ in FEW..CALLS {
+            scope.spawn(|| call_on(other));
+        }
+    });
 }
 
 /// A thread that gets another lane for its call has sent a message in the one that it had.

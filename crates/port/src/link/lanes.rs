@@ -397,6 +397,11 @@ pub(crate) fn another(link: &Link, (lane, receiver): (u32, u32)) -> bool {
     given.is_some()
 }
 
+/// Whether this thread has a lane for `receiver`, or gets one, in which there is room for a call. A hint.
+pub(crate) fn has_slots(link: &Link, receiver: u32) -> bool {
+    to(link, receiver).is_some_and(|lane| sent::free_slots(link, lane) > 0)
+}
+
 /// Has a lane that leads nowhere lead to a receiver. Where it is.
 fn lead(link: &Link, lane: u32, receiver: u32) -> u32 {
     let mut outgoing = link.lanes[lane as usize].lock();

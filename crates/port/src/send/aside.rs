@@ -150,4 +150,10 @@ impl Spread {
     pub(super) fn right(&self, place: u8) -> Option<&SendRight> {
         self.rights.get(usize::from(place).checked_sub(1)?)
     }
+
+    /// The rights for other receivers, and their places.
+    pub(super) fn others(&self, receiver: u32) -> impl Iterator<Item = (u8, &SendRight)> {
+        let places = (1..).zip(&self.rights);
+        places.filter(move |(_, right)| right.receiver != receiver)
+    }
 }

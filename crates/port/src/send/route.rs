@@ -32,6 +32,13 @@ pub(crate) fn best(right: &SendRight) -> &SendRight {
     spread::here(best)
 }
 
+/// The right by which this thread may call where it cannot by `full`, the [best]: there are no reply slots (see `spread`).
+#[cold]
+pub(crate) fn elsewhere<'a>(right: &'a SendRight, full: &SendRight) -> Option<&'a SendRight> {
+    let head = next(right).map_or(right, |next| newest(right, next));
+    spread::elsewhere(head, full)
+}
+
 /// Steps after which the right that they lead to is noted.
 const STEPS: u32 = 16;
 

@@ -86,6 +86,30 @@ fn look_here(right: &SendRight) -> &SendRight {
     spread.right(place.unwrap_or_default()).unwrap_or(right)
 }
 
+/// The receiver of another CPU that has room for calls, for a thread that finds none at its own: its lanes there are full, and a crowd on one CPU gets no more
+/// while a few threads on another have the rest. None while something that this thread has sent may be overtaken.
+#[cold]
+pub(super) fn elsewhere<'a>(head: &'a SendRight, full: &SendRight) -> Option<&'a SendRight> {
+    if !spread::is_known(&head.link) {
+        return None;
+    }
+    let (spread, key) = (spread(head)?, key(head));
+    let find = |last: &mut Last| {
+        let before = (last.place, last.sent);
+        let (place, right) = spread.others(full.receiver).find(|(place, right)| {
+            lanes::has_slots(&right.link, right.receiver)
+                && turn(head, spread, before, *place) == *place
+        })?;
+        last.place = place;
+        Some(right)
+    };
+    let found = LAST.try_with(|last| {
+        let mut last = last.borrow_mut();
+        last.iter_mut().find(|last| last.key == key).and_then(find)
+    });
+    found.ok().flatten()
+}
+
 /// No lane is taken for it, by which nothing is to be sent yet.
 pub(crate) fn posts_to_nobody(right: &SendRight) {
     // Relaxed: no other thread has the right yet.

@@ -44,7 +44,7 @@ pub(super) fn post<'a>(
     }
     let mut described = Described::new();
     let with = (&Load::default(), &mut described);
-    let (right, posted) = post_with(right, (bytes, kind), with, waiting)?;
+    let (right, posted) = post_with((this, right), (bytes, kind), with, waiting)?;
     spread::sent(right, kind, posted.0);
     if bytes.len_bytes() > MESSAGE_BYTES_MAX {
         let none = &mut Load::default();
@@ -74,7 +74,7 @@ pub(crate) fn post_loaded<'a>(
     let mut described = Described::new();
     let with = (&*load, &mut described);
     let (right, (ticket, lane, trouble)) =
-        post_with(route::best(this), bytes_and_kind, with, waiting)?;
+        post_with((this, route::best(this)), bytes_and_kind, with, waiting)?;
     spread::sent(right, bytes_and_kind.1, ticket);
     let on = (right.process(), right.link());
     described.passes_on(on, load);
@@ -83,10 +83,10 @@ pub(crate) fn post_loaded<'a>(
     Ok((right, (ticket, trouble, woke_peer)))
 }
 
-/// Twice there, so that what it returns need not be taken apart and put together again.
+/// By the best that a right has become. Twice there, so that what it returns need not be taken apart and put together again.
 #[inline(always)]
 fn post_with<'a>(
-    right: &'a SendRight,
+    (this, mut right): (&'a SendRight, &'a SendRight),
     (bytes, kind): (Body<'_>, Kind),
     (load, described): (&Load, &mut Described),
     waiting: Waiting,
@@ -102,11 +102,12 @@ fn post_with<'a>(
         let trouble = right.link().trouble.load(Ordering::Acquire);
         if let Some(next) = route::successor(right, trouble)? {
             drop(lane_wait);
-            return post_with(next, (bytes, kind), (load, described), waiting);
+            return post_with((this, next), (bytes, kind), (load, described), waiting);
         }
         if matches!(waiting, Waiting::Never)
-            && !has_room(right, lane, (bytes.len_bytes(), kind), load)?
+            && let Some(next) = without_room((this, right), lane, (bytes.len_bytes(), kind), load)?
         {
+            right = next;
             continue;
         }
         let Some(body) = describe(right, lane, described, (bytes, load), waiting)? else {
@@ -150,7 +151,7 @@ fn post_with<'a>(
             }
             Err(blocked) => {
                 described.lift(right.link());
-                wait_unblocked(right, blocked, (lane, body_bytes), waiting)?;
+                right = unblocked((this, right), blocked, (lane, body_bytes), waiting)?;
             }
         }
     }
@@ -204,16 +205,17 @@ fn check_message(right: &SendRight, bytes: Body<'_>, load: &Load) -> Result<(), 
 }
 
 /// That there is room, and a reply slot for a call, before rights are described, or long bytes copied: exporters are told of each right that is, and that it does
-/// not come. A thread that waits tries again when there is room; one that does not might try often. `false`: this thread has another lane now.
+/// not come. A thread that waits tries again when there is room; one that does not might try often. Returns the right to try again by, where this thread may
+/// call by another lane.
 #[cold]
-fn has_room(
-    right: &SendRight,
+fn without_room<'a>(
+    (this, right): (&'a SendRight, &'a SendRight),
     lane: u32,
     (len_bytes, kind): (usize, Kind),
     load: &Load,
-) -> Result<bool, SendError> {
+) -> Result<Option<&'a SendRight>, SendError> {
     let len_bytes = match len_bytes > MESSAGE_BYTES_MAX {
-        false if load.rights.is_empty() => return Ok(true),
+        false if load.rights.is_empty() => return Ok(None),
         false => len_bytes,
         true => LAID_BYTES,
     };
@@ -222,8 +224,8 @@ fn has_room(
         outgoing.claimed = call_slots::claim(right, lane, &mut outgoing.producer);
         if outgoing.claimed.is_none() {
             drop(outgoing);
-            let has_another = lanes::another(right.link(), (lane, right.receiver()));
-            return has_another.then_some(false).ok_or(SendError::Full);
+            let next = with_slots((this, right), lane);
+            return next.map(Some).ok_or(SendError::Full);
         }
     }
     let lane_has_room = outgoing.producer.has_room(&right.link().region, len_bytes);
@@ -231,7 +233,19 @@ fn has_room(
     match lane_has_room {
         Ok(false) => Err(SendError::Full),
         // A fault is found again, and reported, by the post that follows.
-        _ => Ok(true),
+        _ => Ok(None),
+    }
+}
+
+/// The right by which this thread may call, where its lane has no reply slots: by another lane.
+#[cold]
+fn with_slots<'a>(
+    (this, right): (&'a SendRight, &'a SendRight),
+    lane: u32,
+) -> Option<&'a SendRight> {
+    match lanes::another(right.link(), (lane, right.receiver())) {
+        true => Some(right),
+        false => route::elsewhere(this, right),
     }
 }
 
@@ -265,19 +279,24 @@ fn describe<'a>(
     }
 }
 
-/// Waits for what the message has been refused for.
+/// Waits for what the message has been refused for; returns the right to try again by.
 #[cold]
-fn wait_unblocked(
-    right: &SendRight,
+fn unblocked<'a>(
+    (this, right): (&'a SendRight, &'a SendRight),
     blocked: Blocked,
     (lane, body_bytes): (u32, usize),
     waiting: Waiting,
-) -> Result<(), SendError> {
+) -> Result<&'a SendRight, SendError> {
     match blocked {
-        Blocked::Right(error) => Err(error.into()),
-        Blocked::Slots if lanes::another(right.link(), (lane, right.receiver())) => Ok(()),
-        Blocked::Slots => room::wait_for_slot(right, waiting),
-        Blocked::Lane(Refused::Full) => room::wait_for_room(right, lane, body_bytes, waiting),
-        Blocked::Lane(Refused::Fault(fault)) => Err(SendError::Fault(ended::poison(right, fault))),
+        Blocked::Right(error) => return Err(error.into()),
+        Blocked::Slots => match with_slots((this, right), lane) {
+            Some(next) => return Ok(next),
+            None => room::wait_for_slot(right, waiting)?,
+        },
+        Blocked::Lane(Refused::Full) => room::wait_for_room(right, lane, body_bytes, waiting)?,
+        Blocked::Lane(Refused::Fault(fault)) => {
+            return Err(SendError::Fault(ended::poison(right, fault)));
+        }
     }
+    Ok(right)
 }
