@@ -12,7 +12,7 @@ use crate::link::Side;
 use crate::{LINE, PAGE};
 
 /// Version of the region, and of the messages by which it is asked for and given.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Bytes of a direction's ring. A power of two: positions wrap.
 pub const RING_BYTES: usize = 64 * 1024;
@@ -25,7 +25,8 @@ pub mod direction {
 
     /// How many bytes the writer has put into the ring, modulo 2^32. Publishes them.
     pub const TAIL: usize = 0;
-    /// How the writer goes on: see [`super::state`]. Publishes [`FROM`].
+    /// Which way the bytes go: a [`super::State`]. Changed by exchange: the writer and the reader may both leave the ring. Publishes [`FROM`] and
+    /// the last counts.
     pub const STATE: usize = 4;
     /// How many bytes the writer had given the kernel when it turned to the ring: two words, the lower first.
     pub const FROM: usize = 8;
@@ -45,14 +46,35 @@ pub mod direction {
     pub const STRIDE: usize = 8 * LINE;
 }
 
-/// Values of [`direction::STATE`].
-pub mod state {
+/// Values of [`direction::STATE`]. None leads back to an earlier one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum State {
     /// Bytes go through the kernel's socket.
-    pub const KERNEL: u32 = 0;
+    Kernel = 0,
     /// Bytes go through the ring.
-    pub const RING: u32 = 1;
+    Ring = 1,
     /// No bytes come after those in the ring. How the stream ends, the kernel's socket says.
-    pub const ENDED: u32 = 2;
+    Ended = 2,
+    /// After those in the ring, bytes go through the kernel's socket for good: the writer has left the ring.
+    Back = 3,
+    /// The reader has left the ring. The writer gives the kernel's socket the bytes that have not been taken, and all that follow.
+    Left = 4,
+}
+
+impl State {
+    /// The state of this number.
+    #[must_use]
+    pub const fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Kernel,
+            1 => Self::Ring,
+            2 => Self::Ended,
+            3 => Self::Back,
+            4 => Self::Left,
+            _ => return None,
+        })
+    }
 }
 
 /// Offset of the words of the direction that an end writes.

@@ -11,6 +11,7 @@
 //! * [`rights`]: which rights the two parties of a link have given to each other (paper 004, section 2.5).
 //! * [`rota`]: which clients an overloaded server serves, and whom it wakes (paper 000,
 //!   section 5, future work).
+//! * [`streams`]: which way the bytes of a stream socket go (paper 001, section 2.2).
 //! * [`takers`]: which of the tasks that wait at one port looks next.
 //! * [`timers`]: which work a node puts off, and when it is tried again.
 //! * [`users`]: what the users of peers may hold of this process, so that none takes what the others need.
@@ -28,6 +29,7 @@ pub mod paths;
 pub mod rights;
 pub mod rota;
 pub mod spin;
+pub mod streams;
 pub mod takers;
 pub mod timers;
 pub mod users;

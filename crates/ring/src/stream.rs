@@ -5,12 +5,9 @@
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use handfast_layout::link::Side;
-use handfast_layout::stream::{self, RING_BYTES, direction, state};
+use handfast_layout::stream::{self, RING_BYTES, State, direction};
+use handfast_proto::streams::{Broken, Seen};
 use handfast_region::Memory;
-
-/// The peer has written a count or a state that no honest peer writes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
 
 /// Where a direction lies.
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +62,40 @@ impl Place {
         self.words + word
     }
 
+    fn state(self, memory: &impl Memory) -> Result<State, Broken> {
+        // E26 turned, E27 left, load half. Acquire: where the writer turned, its last count, and the reader's. Store half: `Place::exchange`.
+        State::of(memory.load(self.word(direction::STATE), Acquire)).ok_or(Broken)
+    }
+
+    /// Changes the state, if it is one of these; returns what it is then. The peer may change it at the same time: one of the two does. The states are in
+    /// the order in which they come.
+    fn exchange(self, memory: &impl Memory, from: &[State], to: State) -> Result<State, Broken> {
+        let mut found = to;
+        for from in from {
+            // E26 turned, E27 left, store half: all that this end has written comes before. Load half: `Place::state`. No load before it: loom
+            // would not try the exchanges that the peer's load came before.
+            match memory.compare_exchange(self.word(direction::STATE), *from as u32, to as u32) {
+                Ok(_) => return Ok(to),
+                Err(other) => found = State::of(other).ok_or(Broken)?,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Copies bytes out from a position on, of which so many are there. Returns how many.
+    fn copy_out(self, memory: &impl Memory, (from, there): (u32, usize), into: &mut [u8]) -> usize {
+        let len_bytes = there.min(into.len());
+        let mut rest = &mut into[..len_bytes];
+        for (at, len) in self.runs(from, len_bytes as u32) {
+            if len > 0 {
+                let (run, after) = rest.split_at_mut(len);
+                memory.copy_out(at, run);
+                rest = after;
+            }
+        }
+        len_bytes
+    }
+
     /// The two runs of so many bytes from a position on: offset and length of each.
     const fn runs(self, position: u32, len_bytes: u32) -> [(usize, usize); 2] {
         let at = position & (self.len_bytes - 1);
@@ -99,19 +130,55 @@ impl Writer {
         }
     }
 
-    /// Turns from the kernel to the ring, after so many bytes.
-    pub fn begin(&self, memory: &impl Memory, from: u64) {
+    /// Turns from the kernel to the ring, after so many bytes, unless the reader has left. Returns the state then.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn begin(&self, memory: &impl Memory, from: u64) -> Result<State, Broken> {
         let words = [from as u32, (from >> 32) as u32];
         // Relaxed: published by the state (E26).
         memory.store_words(self.at.word(direction::FROM), words);
-        // E26 turned, store half. Release: the number above. Load half: `Reader::begun`.
-        memory.store(self.at.word(direction::STATE), state::RING, Release);
+        self.at.exchange(memory, &[State::Kernel], State::Ring)
     }
 
-    /// Writes no more.
-    pub fn end(&self, memory: &impl Memory) {
-        // E26 turned, store half. Release: the last count comes before. Load half: `Reader::has_ended`.
-        memory.store(self.at.word(direction::STATE), state::ENDED, Release);
+    /// Writes no more, unless the reader has left: then the kernel must be given the bytes that were not taken. Returns the state then.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn end(&self, memory: &impl Memory) -> Result<State, Broken> {
+        self.at.exchange(memory, &[State::Ring], State::Ended)
+    }
+
+    /// Leaves the ring, unless the reader has. Returns the state then.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn back(&self, memory: &impl Memory) -> Result<State, Broken> {
+        self.at.exchange(memory, &[State::Ring], State::Back)
+    }
+
+    /// Which way the bytes go: the reader may have left. After a fence that follows [`Self::put`] either this says so, or the reader finds the bytes when it leaves
+    /// (E28).
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn state(&self, memory: &impl Memory) -> Result<State, Broken> {
+        self.at.state(memory)
+    }
+
+    /// How many bytes the reader has not taken.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn unread(&mut self, memory: &impl Memory) -> Result<usize, Broken> {
+        Ok(self.at.len_bytes as usize - self.look(memory)?)
+    }
+
+    /// Copies out bytes that the reader had not taken when it was last looked, but for the first ones. Returns how many.
+    pub fn copy_again(&self, memory: &impl Memory, but: usize, into: &mut [u8]) -> usize {
+        let from = self.head.wrapping_add(but as u32);
+        let there = (self.tail.wrapping_sub(self.head) as usize).saturating_sub(but);
+        self.at.copy_out(memory, (from, there), into)
     }
 
     /// Whether the reader takes no more.
@@ -196,27 +263,36 @@ impl Reader {
         }
     }
 
-    /// After how many bytes the writer has turned to the ring, once it has.
+    /// One look: the state first, and then the rest, which an end that left the ring has published by it.
     ///
     /// # Errors
     /// [`Broken`].
-    pub fn begun(&self, memory: &impl Memory) -> Result<Option<u64>, Broken> {
-        // E26 turned, load half. Acquire: the number that was stored before. Store half: `Writer::begin`.
-        match memory.load(self.at.word(direction::STATE), Acquire) {
-            state::KERNEL => Ok(None),
-            state::RING | state::ENDED => {
-                let [low, high] = memory.load_words(self.at.word(direction::FROM));
-                Ok(Some(u64::from(high) << 32 | u64::from(low)))
-            }
-            _ => Err(Broken),
-        }
+    pub fn seen(&mut self, memory: &impl Memory) -> Result<Seen, Broken> {
+        let state = self.at.state(memory)?;
+        let [low, high] = memory.load_words(self.at.word(direction::FROM));
+        Ok(Seen {
+            state,
+            from: u64::from(high) << 32 | u64::from(low),
+            unread: self.look(memory)?,
+        })
     }
 
-    /// Whether no more bytes come than are in the ring. To be asked before the last [`Self::look`].
+    /// Whether the writer goes on another way than through the kernel.
     #[must_use]
-    pub fn has_ended(&self, memory: &impl Memory) -> bool {
-        // E26 turned, load half. Acquire: the last count. Store half: `Writer::end`.
-        memory.load(self.at.word(direction::STATE), Acquire) == state::ENDED
+    pub fn has_turned(&self, memory: &impl Memory) -> bool {
+        self.at.state(memory) != Ok(State::Kernel)
+    }
+
+    /// Leaves the ring, unless the writer has. Returns what is to be seen then.
+    ///
+    /// # Errors
+    /// [`Broken`].
+    pub fn leave(&mut self, memory: &impl Memory) -> Result<Seen, Broken> {
+        self.at
+            .exchange(memory, &[State::Kernel, State::Ring], State::Left)?;
+        // E28 left or unread, fence of the reader. Fence of the writer: between `Writer::put` and `Writer::state`.
+        memory.fence();
+        self.seen(memory)
     }
 
     /// How many bytes are there.
@@ -238,16 +314,7 @@ impl Reader {
     /// Copies bytes out that are there, as many as `into` has room for, and does not take them. Returns how many.
     pub fn peek(&self, memory: &impl Memory, into: &mut [u8]) -> usize {
         let there = self.tail.wrapping_sub(self.head) as usize;
-        let len_bytes = there.min(into.len());
-        let mut rest = &mut into[..len_bytes];
-        for (at, len) in self.at.runs(self.head, len_bytes as u32) {
-            if len > 0 {
-                let (run, after) = rest.split_at_mut(len);
-                memory.copy_out(at, run);
-                rest = after;
-            }
-        }
-        len_bytes
+        self.at.copy_out(memory, (self.head, there), into)
     }
 
     /// Gives back the room of so many bytes that were there.

@@ -26,12 +26,13 @@
 //!
 //! # What is not there yet
 //!
-//! Streams block: there are no timeouts, no non-blocking mode and no readiness descriptors. Unix sockets, and a fork or an `exec` with open streams, are not
-//! supported: a child must not use the streams of its parent. A stream that has turned to the ring stays there. Each connection has a region of its own, of
+//! There are no readiness descriptors: a non-blocking stream has to be tried. Unix sockets, and a fork or an `exec` with open streams, are not
+//! supported: a child must not use the streams of its parent, unless they have [left](Stream::leave) the ring. Each connection has a region of its own, of
 //! 132 KiB at most, and two more descriptors at each end.
 
 #![forbid(unsafe_code)]
 
+mod limits;
 mod listener;
 mod offer;
 mod rank;
@@ -43,4 +44,4 @@ mod writing;
 
 pub use handfast_wait::Strategy;
 pub use listener::Listener;
-pub use stream::{Reason, Stream};
+pub use stream::{LeaveError, Reason, Stream};

@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// There are bytes, or there is room.
 const RING: u8 = b'r';
+/// The reader has left the ring, in which there are bytes that it has not taken.
+const LEFT: u8 = b'l';
 
 /// The memory of both, and how either wakes the other.
 #[derive(Debug)]
@@ -25,6 +27,10 @@ pub(crate) struct Shared {
     is_accepted: AtomicBool,
     /// The last bytes that went out had to wake the peer.
     has_woken: AtomicBool,
+    /// The peer has left the ring that this end writes, and there were bytes.
+    has_peer_left: AtomicBool,
+    /// This end writes into the ring no more, and has given the kernel what the peer has left there.
+    is_written: AtomicBool,
 }
 
 /// The side of a thread that waits: for bytes, or for room.
@@ -54,6 +60,8 @@ impl Shared {
             region_fd: offer.region,
             is_accepted: AtomicBool::new(end == End::Connector),
             has_woken: AtomicBool::new(false),
+            has_peer_left: AtomicBool::new(false),
+            is_written: AtomicBool::new(false),
         }
     }
 
@@ -86,10 +94,41 @@ impl Shared {
     fn hear(&self, side: Side) {
         while let Some(byte) = socket::rung(self.bell(side)) {
             let is_whole = || shared::is_whole(&self.region_fd) == Ok(true);
-            if byte == MAPPED && side == Side::Reader && is_whole() {
-                self.is_accepted.store(true, Ordering::Relaxed);
+            match (byte, side) {
+                (MAPPED, Side::Reader) if is_whole() => {
+                    self.is_accepted.store(true, Ordering::Relaxed);
+                }
+                // Relaxed: the state says so, too.
+                (LEFT, Side::Reader) => self.has_peer_left.store(true, Ordering::Relaxed),
+                _ => {}
             }
         }
+    }
+
+    /// Whether the peer has said that it has left the ring that this end writes. Said once: a thread that reads gives the kernel the bytes that are there.
+    pub(crate) fn has_peer_left(&self) -> bool {
+        self.has_peer_left.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the kernel has been given those bytes.
+    pub(crate) fn note_given(&self) {
+        self.has_peer_left.store(false, Ordering::Relaxed);
+    }
+
+    /// Notes that nothing of this end's will be in the ring any more.
+    pub(crate) fn note_written(&self) {
+        self.is_written.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the peer may still leave a ring with bytes in it.
+    pub(crate) fn may_be_left(&self) -> bool {
+        !self.is_written.load(Ordering::Relaxed)
+    }
+
+    /// This end has left the ring that it reads, with bytes in it: wakes the peer's threads, whatever they wait for.
+    pub(crate) fn say_left(&self) {
+        self.wake(Side::Writer);
+        socket::ring(self.bell(Side::Reader), LEFT);
     }
 
     /// Whether what this end wrote last had to wake the peer. Asked for once: the answer takes so much longer.
@@ -136,32 +175,33 @@ impl Shared {
         self.region.load(at, Ordering::Relaxed) == cpu::current().wrapping_add(1)
     }
 
-    /// Sleeps as one that reads or writes, unless a look after the announcement finds something. One system call, and one more where
-    /// the peer has rung.
+    /// Sleeps as one that reads or writes, unless a look after the announcement finds something. One system call, and one more where the peer has rung.
     pub(crate) fn sleep(
         &self,
         side: Side,
-        kernel: Option<BorrowedFd<'_>>,
+        (kernel, deadline_ns): (Option<BorrowedFd<'_>>, Option<u64>),
         look: impl FnOnce() -> bool,
-    ) -> Option<Woken> {
+    ) -> Woken {
         let at = match side {
             Side::Reader => self.incoming().reader(),
             Side::Writer => self.outgoing().writer(),
         };
         // E4 sleep.
         word::announce(&self.region, at, word::DESCRIPTOR);
-        let woken = (!look()).then(|| {
+        let mut woken = Woken::default();
+        if !look() {
             let bell = self.bell(side).as_fd();
             let (kernel, reads) = kernel.map_or((bell, false), |kernel| (kernel, true));
-            let [rung, by_kernel]: [Ready; 2] = wait_any([(bell, true), (kernel, reads)], None);
+            let [rung, by_kernel]: [Ready; 2] =
+                wait_any([(bell, true), (kernel, reads)], deadline_ns);
             if rung.is_readable {
                 self.hear(side);
             }
-            Woken {
+            woken = Woken {
                 by_kernel: reads && (by_kernel.is_readable || by_kernel.has_hung_up),
                 is_gone: rung.has_hung_up,
-            }
-        });
+            };
+        }
         word::withdraw(&self.region, at);
         woken
     }

@@ -1,19 +1,21 @@
 //! A connection.
 
+use crate::limits::{Limit, Limits};
 use crate::offer::{self, Askers, Offer};
 use crate::rank;
-use crate::reading::Incoming;
+use crate::reading::{Got, Incoming, broken, has_passed};
 use crate::shared::Shared;
 use crate::writing::Outgoing;
 use handfast_layout::link::Side as End;
 use handfast_sys::poll::wait_any;
 use handfast_sys::sync::Mutex;
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
 use handfast_wait::Strategy;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// A connector that has sent so much asks for memory, also where nothing has come back.
 const BYTES_BEFORE: u64 = 4096;
@@ -40,6 +42,22 @@ pub enum Reason {
     NameTaken,
     /// This end has no memory or descriptors for it.
     NoResources,
+    /// One of the two ends has left the shared memory: see [`Stream::leave`].
+    Left,
+}
+
+/// Why a stream has not left its shared memory.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaveError {
+    /// The peer had left before, or has ended the stream.
+    #[error(
+        "{0} bytes of the peer are in shared memory, which it has left: read them first, and leave then"
+    )]
+    Unread(usize),
+    /// The peer has broken the protocol, or the kernel's socket takes nothing.
+    #[error(transparent)]
+    Io(#[from] io::Error),
 }
 
 /// A connected stream. Any number of threads may read and write by references; those that read take turns, and so do those that write.
@@ -59,6 +77,7 @@ pub struct Stream {
     /// Something has come from the peer.
     has_come: AtomicBool,
     strategy: Strategy,
+    limits: Limits,
 }
 
 impl Stream {
@@ -115,6 +134,7 @@ impl Stream {
             outgoing: Mutex::new(Outgoing::new()),
             has_come: AtomicBool::new(false),
             strategy,
+            limits: Limits::default(),
         }
     }
 
@@ -136,18 +156,69 @@ impl Stream {
     /// # Errors
     /// As there.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        if how != Shutdown::Read
-            && let Some(shared) = self.shared.get()
-        {
-            self.outgoing.lock().end(shared);
+        if how != Shutdown::Read {
+            let shared = self.shared.get();
+            self.outgoing.lock().end(shared, &self.socket)?;
         }
         self.socket.shutdown(how)
+    }
+
+    /// Leaves the shared memory for good: from now on all bytes of both directions go through the kernel's socket, so that another program may have it, or a child
+    /// that knows nothing of this library. Nothing is lost, doubled or overtaken: of the bytes that this end has not read, the peer's next read or write of
+    /// the stream gives those to the kernel's socket that lie in shared memory. A peer that is in the middle of one does it at once; one that dies before takes
+    /// them with it. A few system calls; waits for reads and writes under way, and for room in the kernel's socket.
+    ///
+    /// # Errors
+    /// [`LeaveError::Unread`]: this end still reads and writes as before; [`LeaveError::Io`].
+    pub fn leave(&self) -> Result<(), LeaveError> {
+        let mut outgoing = self.outgoing.lock();
+        let mut incoming = self.incoming.lock();
+        let shared = self.shared.get();
+        if let Some(shared) = shared {
+            let left = incoming.leave(shared).map_err(broken)?;
+            left.map_err(LeaveError::Unread)?;
+        }
+        self.say(Reason::Left);
+        let left = outgoing.leave(shared, &self.socket);
+        self.note_way(&outgoing);
+        Ok(left?)
+    }
+
+    /// How long reads wait; `None`: for ever.
+    ///
+    /// # Errors
+    /// As [`TcpStream::set_read_timeout`].
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)?;
+        self.limits.set(Limit::Read, timeout);
+        Ok(())
+    }
+
+    /// How long writes wait for room; `None`: for ever.
+    ///
+    /// # Errors
+    /// As [`TcpStream::set_write_timeout`].
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_write_timeout(timeout)?;
+        self.limits.set(Limit::Write, timeout);
+        Ok(())
+    }
+
+    /// Whether reads and writes fail with [`WouldBlock`](io::ErrorKind::WouldBlock) in the place of waiting.
+    ///
+    /// # Errors
+    /// As [`TcpStream::set_nonblocking`].
+    pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
+        self.socket.set_nonblocking(is_nonblocking)?;
+        self.limits.set_nonblocking(is_nonblocking);
+        Ok(())
     }
 
     /// Acceptor: gives memory to the connector, if that has asked. By a thread that reads, or that keeps others from it: none sleeps
     /// at the kernel's socket then.
     fn give(&self, askers: &Askers, incoming: &mut Incoming) {
-        if self.shared.get().is_some() || incoming.looks >= LOOKS_MAX {
+        let is_over = incoming.looks >= LOOKS_MAX || self.reason() == Reason::Left;
+        if self.shared.get().is_some() || is_over {
             return;
         }
         incoming.looks += 1;
@@ -228,22 +299,46 @@ impl Stream {
         self.shared.get().filter(|shared| shared.is_accepted())
     }
 
-    /// Before the first upgrade. Returns whether the kernel has something, or whether that may be waited for there.
-    fn is_for_kernel(&self, incoming: &mut Incoming) -> bool {
+    /// Before a read from the kernel's socket: waits until that has something, or the connection is upgraded.
+    fn before_kernel(&self, incoming: &mut Incoming, deadline_ns: Option<u64>) -> io::Result<()> {
         if let Some(askers) = &self.askers {
             self.give(askers, incoming);
-            return self.shared.get().is_none();
         }
         while let Some(asked) = self.awaits() {
-            let [kernel, given] =
-                wait_any([(self.socket.as_fd(), true), (asked.as_fd(), true)], None);
+            let descriptors = [(self.socket.as_fd(), true), (asked.as_fd(), true)];
+            let [kernel, given] = wait_any(descriptors, deadline_ns);
             if given.is_readable || given.has_hung_up {
                 self.hear(asked, incoming);
             } else if kernel.is_readable || kernel.has_hung_up {
-                return true;
+                return Ok(());
+            } else if has_passed(deadline_ns) {
+                return Err(io::ErrorKind::WouldBlock.into());
             }
         }
-        self.shared.get().is_none()
+        Ok(())
+    }
+
+    /// The peer has left the ring that this end writes, and waits for the bytes there.
+    fn give_again(&self, shared: &Shared) {
+        // Else a thread writes, and does so itself.
+        if let Some(mut outgoing) = self.outgoing.try_lock() {
+            let give = |bytes: &[u8]| Ok(socket::send_now(&self.socket, bytes)?);
+            let _ = outgoing.give_again(shared, give);
+            self.note_way(&outgoing);
+        }
+        shared.note_given();
+    }
+
+    /// Notes where the bytes of this end go, after it has written, or has left the ring.
+    fn note_way(&self, outgoing: &Outgoing) {
+        if let Some(shared) = self.shared.get()
+            && outgoing.is_done_with_ring()
+        {
+            shared.note_written();
+            if self.reason() == Reason::Upgraded {
+                self.say(Reason::Left);
+            }
+        }
     }
 }
 
@@ -252,15 +347,25 @@ impl Read for &Stream {
         if into.is_empty() {
             return Ok(0);
         }
-        let mut incoming = self.incoming.lock();
-        if self.shared.get().is_none() && self.is_for_kernel(&mut incoming) {
-            let len_bytes = incoming.read_kernel(&self.socket, into)?;
-            self.has_come.store(true, Ordering::Relaxed);
-            return Ok(len_bytes);
-        }
-        match self.shared.get() {
-            Some(shared) => incoming.read(shared, &self.socket, into),
-            None => incoming.read_kernel(&self.socket, into),
+        let deadline_ns = self.limits.deadline_ns(Limit::Read);
+        loop {
+            let mut incoming = self.incoming.lock();
+            if self.shared.get().is_none() {
+                self.before_kernel(&mut incoming, deadline_ns)?;
+            }
+            let Some(shared) = self.shared.get() else {
+                let len_bytes = incoming.read_kernel(&self.socket, into)?;
+                // Relaxed: a hint.
+                self.has_come.store(true, Ordering::Relaxed);
+                return Ok(len_bytes);
+            };
+            match incoming.read(shared, (&self.socket, deadline_ns), into)? {
+                Got::Bytes(len_bytes) => return Ok(len_bytes),
+                Got::PeerHasLeft => {
+                    drop(incoming);
+                    self.give_again(shared);
+                }
+            }
         }
     }
 }
@@ -270,18 +375,18 @@ impl Write for &Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
+        let deadline_ns = self.limits.deadline_ns(Limit::Write);
         let mut outgoing = self.outgoing.lock();
-        if !outgoing.has_turned() {
-            let Some(shared) = self.may_turn(&outgoing) else {
-                return outgoing.write_kernel(&self.socket, bytes);
-            };
-            outgoing.turn(shared, self.strategy);
+        if outgoing.may_turn()
+            && let Some(shared) = self.may_turn(&outgoing)
+        {
+            outgoing.turn(shared, self.strategy).map_err(broken)?;
             self.say(Reason::Upgraded);
         }
-        match self.shared.get() {
-            Some(shared) => outgoing.write(shared, bytes),
-            None => outgoing.write_kernel(&self.socket, bytes),
-        }
+        let way = (&self.socket, deadline_ns);
+        let written = outgoing.write(self.shared.get(), way, bytes);
+        self.note_way(&outgoing);
+        written
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -314,7 +419,8 @@ impl AsFd for Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.get() {
-            self.outgoing.lock().end(shared);
+            // An error is the peer's, and nobody can be told.
+            let _ = self.outgoing.lock().end(Some(shared), &self.socket);
             shared.close();
         }
     }

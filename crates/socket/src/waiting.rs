@@ -1,18 +1,9 @@
 //! A thread that waits at one side of a ring, for bytes or for room.
 
 use crate::shared::{Shared, Side};
-use handfast_ring::stream::Broken;
+use handfast_proto::streams::Broken;
 use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::{Strategy, Waiter};
-
-/// The result of a look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
-    Nothing,
-    Some,
-    /// Nothing comes any more.
-    End,
-}
 
 /// How one side waits.
 #[derive(Debug)]
@@ -32,49 +23,60 @@ impl Waits {
         }
     }
 
-    /// Waits by the strategy until a look finds something. The look is told whether the peer has gone: what it had written before is there by then.
-    pub(crate) fn wait(
+    /// Whether the peer's process has gone, or has closed its end.
+    pub(crate) const fn is_gone(&self) -> bool {
+        self.is_gone
+    }
+
+    pub(crate) const fn note_gone(&mut self) {
+        self.is_gone = true;
+    }
+
+    /// Waits by the strategy until a look finds something, or until the deadline; one of 0 is a look alone. The look is told whether the peer has gone: what it had written
+    /// before is there by then.
+    pub(crate) fn wait<T>(
         &mut self,
         shared: &Shared,
-        find: impl FnMut(bool) -> Result<Found, Broken>,
-    ) -> Result<Found, Broken> {
+        deadline_ns: Option<u64>,
+        find: impl FnMut(bool) -> Result<Option<T>, Broken>,
+    ) -> Result<Option<T>, Broken> {
         let mut waiting = Waiting {
             shared,
             side: self.side,
             is_gone: &mut self.is_gone,
             find,
-            found: Ok(Found::Nothing),
+            found: Ok(None),
         };
-        if !waiting.look() {
+        if !waiting.look() && deadline_ns != Some(0) {
             let woke_peer = self.side == Side::Reader && shared.has_woken();
-            self.waiter.wait(&mut waiting, None, woke_peer);
+            self.waiter.wait(&mut waiting, deadline_ns, woke_peer);
         }
         waiting.found
     }
 }
 
-struct Waiting<'a, F> {
+struct Waiting<'a, T, F> {
     shared: &'a Shared,
     side: Side,
     is_gone: &'a mut bool,
     find: F,
-    found: Result<Found, Broken>,
+    found: Result<Option<T>, Broken>,
 }
 
-impl<F: FnMut(bool) -> Result<Found, Broken>> Place for Waiting<'_, F> {
+impl<T, F: FnMut(bool) -> Result<Option<T>, Broken>> Place for Waiting<'_, T, F> {
     fn look(&mut self) -> bool {
         self.found = (self.find)(*self.is_gone);
-        self.found != Ok(Found::Nothing)
+        !matches!(self.found, Ok(None))
     }
 
     fn shares_processor(&mut self) -> bool {
         self.shared.shares_processor(self.side)
     }
 
-    fn park(&mut self, _: Sleep, _: Option<u64>, _: Option<Start>) -> Parked {
+    fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let (shared, side) = (self.shared, self.side);
-        let woken = shared.sleep(side, None, || self.look());
-        *self.is_gone |= woken.is_some_and(|woken| woken.is_gone);
+        let woken = shared.sleep(side, (None, deadline_ns), || self.look());
+        *self.is_gone |= woken.is_gone;
         Parked {
             ready: self.look(),
             posted_after_ns: None,

@@ -1,4 +1,4 @@
-//! loom: three bytes through a ring of two; and a writer that turns from the kernel to the ring, and ends.
+//! loom: three bytes through a ring of two; a writer that turns from the kernel to the ring, and ends; a reader that leaves.
 
 use super::*;
 use core::sync::atomic::Ordering;
@@ -20,9 +20,14 @@ struct Weak {
     word: Option<usize>,
     stores: bool,
     loads: bool,
+    without_fence: bool,
 }
 
 impl Hook for Weak {
+    fn leaves_out(&self, operation: Operation) -> bool {
+        self.without_fence && matches!(operation, Operation::Fence)
+    }
+
     fn order(&self, operation: Operation, order: Ordering) -> Ordering {
         match operation {
             Operation::Store(at, _) if self.stores && self.word == Some(at) => Relaxed,
@@ -32,7 +37,11 @@ impl Hook for Weak {
     }
 }
 
-fn memory(weak: Weak) -> Arc<Hooked<Box<ModelMemory>, Weak>> {
+/// Exchanges made Relaxed: of the state, into this one.
+type WeakExchange = fn(usize, u32, u32) -> bool;
+const STRONG: WeakExchange = |_, _, _| false;
+
+fn memory(weak: Weak, exchange: WeakExchange) -> Arc<Hooked<Box<ModelMemory>, Weak>> {
     let words = [
         direction::TAIL,
         direction::STATE,
@@ -40,14 +49,15 @@ fn memory(weak: Weak) -> Arc<Hooked<Box<ModelMemory>, Weak>> {
         direction::FROM + 4,
         direction::HEAD,
     ];
-    let memory = Box::new(ModelMemory::new(&words, &[1024, 1025]));
+    let mut memory = Box::new(ModelMemory::new(&words, &[1024, 1025]));
+    memory.relaxed_exchange = exchange;
     Arc::new(Hooked::new(memory, weak))
 }
 
 /// Three bytes through a ring of two.
 fn three_bytes(weak: Weak) {
     loom::model(move || {
-        let memory = memory(weak);
+        let memory = memory(weak, STRONG);
         let theirs = memory.clone();
         let writing = loom::thread::spawn(move || {
             let mut writer = Writer::new(AT);
@@ -72,31 +82,72 @@ fn three_bytes(weak: Weak) {
 }
 
 /// A writer turns to the ring, puts a byte there and ends, which a reader looks at once.
-fn from_begin_to_end(weak: Weak, look: fn(&mut Reader, &Hooked<Box<ModelMemory>, Weak>)) {
+fn from_begin_to_end(weak: Weak, exchange: WeakExchange) {
     loom::model(move || {
-        let memory = memory(weak);
+        let memory = memory(weak, exchange);
         let theirs = memory.clone();
         let writing = loom::thread::spawn(move || {
             let mut writer = Writer::new(AT);
-            writer.begin(&*theirs, FROM);
+            writer.begin(&*theirs, FROM).unwrap();
             assert_eq!(writer.put(&*theirs, &[1]), Ok(1));
-            writer.end(&*theirs);
+            writer.end(&*theirs).unwrap();
         });
-        look(&mut Reader::new(AT), &memory);
+        let seen = Reader::new(AT).seen(&*memory).unwrap();
+        assert!(
+            seen.state == State::Kernel || seen.from == FROM,
+            "where it turned"
+        );
+        assert!(
+            seen.state != State::Ended || seen.unread == 1,
+            "bytes after the end"
+        );
         writing.join().unwrap();
     });
 }
 
-fn where_it_turned(reader: &mut Reader, memory: &Hooked<Box<ModelMemory>, Weak>) {
-    if let Some(from) = reader.begun(memory).unwrap() {
-        assert_eq!(from, FROM, "where it turned");
-    }
+/// A reader takes a byte of two and leaves; the writer looks once whether it has.
+fn left(weak: Weak, exchange: WeakExchange) {
+    loom::model(move || {
+        let memory = memory(weak, exchange);
+        let mut writer = Writer::new(AT);
+        writer.begin(&*memory, FROM).unwrap();
+        assert_eq!(writer.put(&*memory, &[1, 2]), Ok(2));
+        let theirs = memory.clone();
+        let reading = loom::thread::spawn(move || {
+            let mut reader = Reader::new(AT);
+            assert_eq!(reader.look(&*theirs), Ok(2));
+            reader.taken(&*theirs, 1);
+            reader.leave(&*theirs).unwrap();
+        });
+        if writer.state(&*memory) == Ok(State::Left) {
+            assert_eq!(writer.unread(&*memory), Ok(1), "taken and given again");
+        }
+        reading.join().unwrap();
+    });
 }
 
-fn what_came_before_the_end(reader: &mut Reader, memory: &Hooked<Box<ModelMemory>, Weak>) {
-    if reader.has_ended(memory) {
-        assert_eq!(reader.look(memory), Ok(1), "bytes after the end");
-    }
+/// A writer puts a byte and looks whether the reader has left; the reader leaves and looks whether there is a byte.
+fn left_or_unread(fences: (bool, bool)) {
+    loom::model(move || {
+        let weak = Weak {
+            without_fence: !fences.0,
+            ..Weak::default()
+        };
+        let memory = memory(weak, STRONG);
+        let mut writer = Writer::new(AT);
+        writer.begin(&*memory, FROM).unwrap();
+        let theirs = memory.clone();
+        let reading = loom::thread::spawn(move || {
+            let seen = Reader::new(AT).leave(&*theirs).unwrap();
+            seen.unread == 1
+        });
+        writer.put(&*memory, &[1]).unwrap();
+        if fences.1 {
+            loom::sync::atomic::fence(Ordering::SeqCst);
+        }
+        let knows_writer = writer.state(&*memory) == Ok(State::Left);
+        assert!(knows_writer | reading.join().unwrap(), "nobody knows");
+    });
 }
 
 fn weak(word: usize, stores: bool, loads: bool) -> Weak {
@@ -104,6 +155,7 @@ fn weak(word: usize, stores: bool, loads: bool) -> Weak {
         word: Some(word),
         stores,
         loads,
+        without_fence: false,
     }
 }
 
@@ -124,21 +176,53 @@ fn e25_without_release_or_acquire_bytes_are_overwritten_while_they_are_read() {
     must_panic(OVERLAP, || three_bytes(weak(direction::HEAD, false, true)));
 }
 
+const STATE: usize = AT.words + direction::STATE;
+
 #[test]
 fn e26_where_a_writer_turned_and_all_that_it_wrote_are_seen() {
-    from_begin_to_end(Weak::default(), where_it_turned);
-    from_begin_to_end(Weak::default(), what_came_before_the_end);
+    from_begin_to_end(Weak::default(), STRONG);
 }
 
 #[test]
 fn e26_without_release_or_acquire_the_place_is_not_there_or_bytes_come_after_the_end() {
-    for (stores, loads) in [(true, false), (false, true)] {
-        let weak = weak(direction::STATE, stores, loads);
-        must_panic("where it turned", || {
-            from_begin_to_end(weak, where_it_turned);
+    let weak_loads = weak(direction::STATE, false, true);
+    must_panic("where it turned", || from_begin_to_end(weak_loads, STRONG));
+    must_panic("where it turned", || {
+        from_begin_to_end(Weak::default(), |at, _, to| {
+            at == STATE && to == State::Ring as u32
         });
-        must_panic("bytes after the end", || {
-            from_begin_to_end(weak, what_came_before_the_end);
+    });
+    must_panic("bytes after the end", || {
+        from_begin_to_end(Weak::default(), |at, _, to| {
+            at == STATE && to == State::Ended as u32
         });
-    }
+    });
+}
+
+#[test]
+fn e27_a_writer_knows_what_a_reader_that_left_has_taken() {
+    left(Weak::default(), STRONG);
+}
+
+#[test]
+fn e27_without_release_or_acquire_bytes_are_given_twice() {
+    must_panic("taken and given again", || {
+        left(weak(direction::STATE, false, true), STRONG)
+    });
+    must_panic("taken and given again", || {
+        left(Weak::default(), |at, _, to| {
+            at == STATE && to == State::Left as u32
+        });
+    });
+}
+
+#[test]
+fn e28_one_of_the_two_knows_of_bytes_that_a_reader_has_left() {
+    left_or_unread((true, true));
+}
+
+#[test]
+fn e28_without_either_fence_nobody_may_know_of_them() {
+    must_panic("nobody knows", || left_or_unread((false, true)));
+    must_panic("nobody knows", || left_or_unread((true, false)));
 }

@@ -62,22 +62,60 @@ fn counts_that_no_honest_peer_writes_are_refused() {
         memory.store(AT.word(direction::TAIL), tail, Relaxed);
         assert_eq!(reader.look(&memory), Err(Broken), "{tail}");
     }
-    memory.store(AT.word(direction::STATE), 3, Relaxed);
-    assert_eq!(reader.begun(&memory), Err(Broken));
+    memory.store(AT.word(direction::STATE), 5, Relaxed);
+    assert_eq!(reader.seen(&memory), Err(Broken));
+    assert_eq!(reader.leave(&memory), Err(Broken));
+    assert_eq!(writer.back(&memory), Err(Broken));
+}
+
+fn seen(state: State, from: u64, unread: usize) -> Result<Seen, Broken> {
+    Ok(Seen {
+        state,
+        from,
+        unread,
+    })
 }
 
 #[test]
 fn a_writer_says_where_it_turns_to_the_ring_and_when_it_ends() {
-    let (memory, writer, reader) = ends();
-    assert_eq!(reader.begun(&memory), Ok(None));
+    let (memory, writer, mut reader) = ends();
+    assert_eq!(reader.seen(&memory), seen(State::Kernel, 0, 0));
+    assert!(!reader.has_turned(&memory));
+    // It has not turned yet.
+    assert_eq!(writer.end(&memory), Ok(State::Kernel));
     let from = 0x1_2345_6789_u64;
-    writer.begin(&memory, from);
-    assert_eq!(reader.begun(&memory), Ok(Some(from)));
-    assert!(!reader.has_ended(&memory));
-    writer.end(&memory);
-    assert_eq!(reader.begun(&memory), Ok(Some(from)));
-    assert!(reader.has_ended(&memory));
+    assert_eq!(writer.begin(&memory, from), Ok(State::Ring));
+    assert_eq!(reader.seen(&memory), seen(State::Ring, from, 0));
+    assert_eq!(writer.end(&memory), Ok(State::Ended));
+    assert_eq!(reader.seen(&memory), seen(State::Ended, from, 0));
+    // Nobody leaves a stream that has ended.
+    assert_eq!(reader.leave(&memory), seen(State::Ended, from, 0));
+    assert_eq!(writer.back(&memory), Ok(State::Ended));
     assert!(!writer.is_closed(&memory));
     AT.close(&memory);
     assert!(writer.is_closed(&memory));
+}
+
+#[test]
+fn of_two_that_leave_the_ring_the_first_one_does() {
+    let (memory, mut writer, mut reader) = ends();
+    writer.begin(&memory, 7).unwrap();
+    writer.put(&memory, b"abcdef").unwrap();
+    reader.look(&memory).unwrap();
+    reader.taken(&memory, 2);
+    assert_eq!(reader.leave(&memory), seen(State::Left, 7, 4));
+    assert_eq!(writer.back(&memory), Ok(State::Left));
+    assert_eq!(writer.state(&memory), Ok(State::Left));
+    assert_eq!(writer.unread(&memory), Ok(4));
+    let mut bytes = [0; 8];
+    assert_eq!(writer.copy_again(&memory, 0, &mut bytes), 4);
+    assert_eq!(&bytes[..4], b"cdef");
+    assert_eq!(writer.copy_again(&memory, 3, &mut bytes), 1);
+    assert_eq!(bytes[0], b'f');
+    assert_eq!(writer.copy_again(&memory, 4, &mut bytes), 0);
+    let (memory, mut writer, mut reader) = ends();
+    writer.begin(&memory, 7).unwrap();
+    writer.put(&memory, b"abcdef").unwrap();
+    assert_eq!(writer.back(&memory), Ok(State::Back));
+    assert_eq!(reader.leave(&memory), seen(State::Back, 7, 6));
 }

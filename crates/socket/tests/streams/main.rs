@@ -5,6 +5,9 @@ use handfast_testing::{self as testing, Random, say, within_patience};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
+mod leaving;
+mod limits;
+
 /// The byte of a stream at this position.
 fn byte(position: u64) -> u8 {
     (position ^ position >> 8 ^ position >> 16) as u8

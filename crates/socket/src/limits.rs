@@ -1,0 +1,64 @@
+//! How long a stream's reads and writes wait.
+
+use handfast_sys::clock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Which of the two.
+#[derive(Clone, Copy)]
+pub(crate) enum Limit {
+    Read,
+    Write,
+}
+
+/// In nanoseconds; [`FOR_EVER`] is none.
+#[derive(Debug)]
+pub(crate) struct Limits {
+    read_ns: AtomicU64,
+    write_ns: AtomicU64,
+    is_nonblocking: AtomicBool,
+}
+
+const FOR_EVER: u64 = u64::MAX;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            read_ns: AtomicU64::new(FOR_EVER),
+            write_ns: AtomicU64::new(FOR_EVER),
+            is_nonblocking: AtomicBool::new(false),
+        }
+    }
+}
+
+// Relaxed, all: nothing else is published with them.
+impl Limits {
+    const fn of(&self, limit: Limit) -> &AtomicU64 {
+        match limit {
+            Limit::Read => &self.read_ns,
+            Limit::Write => &self.write_ns,
+        }
+    }
+
+    pub(crate) fn set(&self, limit: Limit, timeout: Option<Duration>) {
+        let ns = timeout.map_or(FOR_EVER, |timeout| {
+            u64::try_from(timeout.as_nanos()).unwrap_or(FOR_EVER)
+        });
+        self.of(limit).store(ns, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_nonblocking(&self, is_nonblocking: bool) {
+        self.is_nonblocking.store(is_nonblocking, Ordering::Relaxed);
+    }
+
+    /// Until when a read or write that begins now may wait; 0: not at all.
+    pub(crate) fn deadline_ns(&self, limit: Limit) -> Option<u64> {
+        if self.is_nonblocking.load(Ordering::Relaxed) {
+            return Some(0);
+        }
+        match self.of(limit).load(Ordering::Relaxed) {
+            FOR_EVER => None,
+            ns => Some(clock::now_ns().saturating_add(ns)),
+        }
+    }
+}
