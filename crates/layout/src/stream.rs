@@ -32,6 +32,8 @@ pub mod direction {
     pub const FROM: usize = 8;
     /// The CPU on which the writer wrote last, plus one. A hint.
     pub const WRITER_CPU: usize = 16;
+    /// Connector's direction: not zero once the connector has mapped and sealed the region.
+    pub const MAPPED: usize = 20;
     /// How many bytes the reader has taken out of the ring, modulo 2^32. Publishes their room.
     pub const HEAD: usize = 2 * LINE;
     /// Not zero: the reader takes no more.

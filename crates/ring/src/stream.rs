@@ -52,6 +52,19 @@ impl Place {
         self.words + direction::READER_CPU
     }
 
+    /// Connector, of the direction that it writes: it has mapped the region.
+    pub fn note_mapped(self, memory: &impl Memory) {
+        // Relaxed: whoever stores it has done so.
+        memory.store(self.word(direction::MAPPED), 1, Relaxed);
+    }
+
+    /// Acceptor, of the connector's direction: whether that has been said.
+    #[must_use]
+    pub fn is_mapped(self, memory: &impl Memory) -> bool {
+        // Relaxed: nothing else is published by it.
+        memory.load(self.word(direction::MAPPED), Relaxed) != 0
+    }
+
     /// Reader: takes no more.
     pub fn close(self, memory: &impl Memory) {
         // Relaxed: a flag, as `Writer::is_closed`.

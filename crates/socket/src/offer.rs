@@ -3,12 +3,12 @@
 //! ```text
 //! connector -> acceptor   version, 4 | port, 2 | zero, 2 | address, 16
 //! acceptor -> connector   version, 4                                       with the region, and a socket
-//! connector -> acceptor   'a': the connector has mapped the region
 //! either way              'r': there are bytes; by the other socket, there is room
+//! either way              'l': the reader has left the ring, with bytes in it
 //! ```
 //!
 //! The address is the connector's, by which the acceptor knows the connection; IPv4 as mapped into IPv6. The acceptor makes the memory, so that nothing
-//! but bytes comes from whoever connects. Both sockets stay, and tell of the other process's end.
+//! but bytes comes from whoever connects. The connector says in the region that it has mapped it. Both sockets stay, and tell of the other process's end.
 
 use crate::rank;
 use core::net::{Ipv6Addr, SocketAddr};
@@ -25,9 +25,6 @@ const ASKERS_MAX: usize = 1024;
 /// Askers that have not said yet for which connection.
 const SILENT_MAX: usize = 64;
 const BACKLOG: i32 = 128;
-
-/// The connector has mapped the region.
-pub(crate) const MAPPED: u8 = b'a';
 
 /// The name at which the listener of an address is asked.
 pub(crate) fn name(of: SocketAddr) -> Vec<u8> {
@@ -127,7 +124,6 @@ pub(crate) fn given(asked: &OwnedFd) -> Result<Offer, Errno> {
     let mapping = Mapping::new(&region, REGION_BYTES, Access::ReadWrite)?;
     // Neither takes pages away from the other from now on.
     shared::seal(&region)?;
-    socket::ring(asked, MAPPED);
     Ok(Offer {
         region,
         mapping,

@@ -84,6 +84,8 @@ impl Incoming {
                 return Ok(Got::PeerHasLeft);
             }
             let awaits = match take {
+                // It was about to wait, and the peer had left just now.
+                Take::AwaitRing if !has_passed(deadline_ns) => continue,
                 Take::AwaitEither => true,
                 // The peer may leave the ring of the other direction meanwhile.
                 Take::Kernel(u64::MAX) => shared.may_be_left() && !self.is_gone(),

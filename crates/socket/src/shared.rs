@@ -1,6 +1,6 @@
 //! The things that both ends of an upgraded connection hold beside the kernel's socket.
 
-use crate::offer::{MAPPED, Offer};
+use crate::offer::Offer;
 use handfast_layout::link::Side as End;
 use handfast_region::{Memory, Region};
 use handfast_ring::stream::Place;
@@ -23,7 +23,7 @@ pub(crate) struct Shared {
     to_writers: OwnedFd,
     /// The file, until both ends map it.
     region_fd: OwnedFd,
-    /// Both ends map the region.
+    /// Both ends map the region, which is sealed.
     is_accepted: AtomicBool,
     /// The last bytes that went out had to wake the peer.
     has_woken: AtomicBool,
@@ -52,8 +52,12 @@ pub(crate) struct Woken {
 impl Shared {
     /// Of this end.
     pub(crate) fn new(offer: Offer, end: End) -> Self {
+        let region = Region::mapped(offer.mapping);
+        if end == End::Connector {
+            Place::of(end).note_mapped(&region);
+        }
         Self {
-            region: Region::mapped(offer.mapping),
+            region,
             end,
             to_readers: offer.to_readers,
             to_writers: offer.to_writers,
@@ -82,25 +86,24 @@ impl Shared {
         }
     }
 
-    /// Whether the peer looks at the memory. One system call until it does.
+    /// Whether the peer looks at the memory. One system call once it says so.
     pub(crate) fn is_accepted(&self) -> bool {
-        // Relaxed: the peer has mapped the region before it said so, through the kernel.
-        if !self.is_accepted.load(Ordering::Relaxed) {
-            self.hear(Side::Reader);
+        // Relaxed, both: what is published is the peer's, in the region.
+        if !self.is_accepted.load(Ordering::Relaxed)
+            && self.incoming().is_mapped(&self.region)
+            && shared::is_whole(&self.region_fd) == Ok(true)
+        {
+            self.is_accepted.store(true, Ordering::Relaxed);
         }
         self.is_accepted.load(Ordering::Relaxed)
     }
 
+    /// By the thread whose turn it is at this side alone: another one would take what wakes that thread.
     fn hear(&self, side: Side) {
         while let Some(byte) = socket::rung(self.bell(side)) {
-            let is_whole = || shared::is_whole(&self.region_fd) == Ok(true);
-            match (byte, side) {
-                (MAPPED, Side::Reader) if is_whole() => {
-                    self.is_accepted.store(true, Ordering::Relaxed);
-                }
+            if (byte, side) == (LEFT, Side::Reader) {
                 // Relaxed: the state says so, too.
-                (LEFT, Side::Reader) => self.has_peer_left.store(true, Ordering::Relaxed),
-                _ => {}
+                self.has_peer_left.store(true, Ordering::Relaxed);
             }
         }
     }

@@ -166,12 +166,12 @@ impl Stream {
     /// Leaves the shared memory for good: from now on all bytes of both directions go through the kernel's socket, so that another program may have it, or a child
     /// that knows nothing of this library. Nothing is lost, doubled or overtaken: of the bytes that this end has not read, the peer's next read or write of
     /// the stream gives those to the kernel's socket that lie in shared memory. A peer that is in the middle of one does it at once; one that dies before takes
-    /// them with it. A few system calls; waits for reads and writes under way, and for room in the kernel's socket.
+    /// them with it. A few system calls; waits for reads and writes of other threads that are under way, and for room in the kernel's socket.
     ///
     /// # Errors
     /// [`LeaveError::Unread`]: this end still reads and writes as before; [`LeaveError::Io`].
     pub fn leave(&self) -> Result<(), LeaveError> {
-        let mut outgoing = self.outgoing.lock();
+        // First what comes in: where a write waits for room while the peer leaves, too, and its writes wait, both go on.
         let mut incoming = self.incoming.lock();
         let shared = self.shared.get();
         if let Some(shared) = shared {
@@ -179,6 +179,8 @@ impl Stream {
             left.map_err(LeaveError::Unread)?;
         }
         self.say(Reason::Left);
+        drop(incoming);
+        let mut outgoing = self.outgoing.lock();
         let left = outgoing.leave(shared, &self.socket);
         self.note_way(&outgoing);
         Ok(left?)
@@ -249,6 +251,10 @@ impl Stream {
 
     /// Connector: maps the memory that it has asked for, once that has come.
     fn hear(&self, asked: &OwnedFd, incoming: &mut Incoming) {
+        // Another thread may have left it since the caller looked.
+        if self.reason() == Reason::Left {
+            return;
+        }
         match offer::given(asked) {
             Err(Errno::AGAIN) => {}
             given => self.share(given, End::Connector, incoming),
@@ -268,7 +274,11 @@ impl Stream {
     }
 
     fn say(&self, reason: Reason) {
-        *self.reason.lock() = reason;
+        let mut last = self.reason.lock();
+        // A stream that has left does not come back.
+        if *last != Reason::Left {
+            *last = reason;
+        }
     }
 
     /// Whether the connector waits for memory, by the socket of [`offer::ask`].

@@ -129,3 +129,20 @@ fn whoever_leaves_at_whatever_time_no_byte_is_lost_or_overtaken() {
         });
     }
 }
+
+#[test]
+fn a_stream_that_leaves_before_it_is_upgraded_never_is() {
+    let (listener, address) = listen();
+    let connector = Stream::connect(address).unwrap();
+    let (acceptor, _) = listener.accept().unwrap();
+    ping(&connector, &acceptor);
+    (&connector).write_all(b"asks").unwrap();
+    assert_eq!(connector.reason(), Reason::Asked);
+    connector.leave().unwrap();
+    (&acceptor).read_exact(&mut [0; 4]).unwrap();
+    for _ in 0..4 {
+        ping(&connector, &acceptor);
+    }
+    assert_eq!(connector.reason(), Reason::Left);
+    assert_ne!(acceptor.reason(), Reason::Upgraded);
+}
