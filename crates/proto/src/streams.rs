@@ -31,7 +31,7 @@ pub struct Seen {
     pub unread: usize,
 }
 
-/// What a reader knew before it looked.
+/// A reader's knowledge from before it looked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
     /// Nothing.
@@ -44,7 +44,7 @@ pub enum Pending {
     Gone,
 }
 
-/// What a reader does next.
+/// A reader's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Take {
     /// It reads at most so many bytes from the kernel's socket.
@@ -135,7 +135,7 @@ impl Incoming {
     }
 }
 
-/// What a writer does next.
+/// A writer's next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
     /// It writes to the kernel's socket.

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 
 const ASKED_BYTES: usize = 24;
 /// Askers that wait for their connections; more are dropped, and those connections stay with the kernel.
-const ASKERS_MAX: usize = 1024;
+const ASKERS_MAX: usize = 256;
 /// Askers that have not said yet for which connection.
 const SILENT_MAX: usize = 64;
 const BACKLOG: i32 = 128;
@@ -172,7 +172,8 @@ impl Askers {
         })
     }
 
-    /// The socket of the one that has asked for the connection from this address. One system call where nobody has.
+    /// The socket of the one that has asked for the connection from this address. One system call where nobody has, and one for each that waits for another
+    /// connection: those that have gone are let go of.
     pub(crate) fn take(&self, from: SocketAddr) -> Option<OwnedFd> {
         let mut waiting = self.waiting.lock();
         let mut silent = core::mem::take(&mut waiting.silent);
@@ -195,16 +196,14 @@ impl Askers {
                 _ => {}
             }
         }
-        waiting.known.remove(&(mapped(from), from.port()))
+        let found = waiting.known.remove(&(mapped(from), from.port()));
+        waiting.known.retain(|_, socket| !socket::is_closed(socket));
+        found
     }
 }
 
 impl Waiting {
     fn enter(&mut self, from: From, socket: OwnedFd) {
-        if self.known.len() >= ASKERS_MAX {
-            // Of connections that have ended without a read or a write.
-            self.known.retain(|_, socket| !socket::is_closed(socket));
-        }
         if self.known.len() < ASKERS_MAX {
             self.known.insert(from, socket);
         }

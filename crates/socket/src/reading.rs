@@ -5,7 +5,7 @@ use crate::waiting::Waits;
 use handfast_proto::streams::{self, Broken, Pending, Take};
 use handfast_ring::stream::Reader;
 use handfast_sys::poll::wait_any;
-use handfast_sys::{AsFd, clock, socket};
+use handfast_sys::{AsFd, clock, tcp};
 use handfast_wait::Strategy;
 use std::io::{self, Read};
 use std::net::TcpStream;
@@ -106,7 +106,7 @@ impl Incoming {
         }
     }
 
-    /// What to do next, after a wait for the ring.
+    /// The next step, after a wait for the ring.
     fn next(
         &mut self,
         shared: &Shared,
@@ -202,9 +202,9 @@ pub(crate) fn has_passed(deadline_ns: Option<u64>) -> bool {
     deadline_ns.is_some_and(|at_ns| at_ns == 0 || at_ns <= clock::now_ns())
 }
 
-/// What the kernel has. One system call where there are bytes, else up to three.
+/// The bytes or the end that the kernel has. One system call where there are bytes, else up to three.
 fn pending(kernel: &TcpStream) -> Pending {
-    let unread = || socket::unread_bytes(kernel).unwrap_or(0);
+    let unread = || tcp::unread_bytes(kernel).unwrap_or(0);
     let bytes = |unread| match unread {
         0 => Pending::End,
         len_bytes => Pending::Bytes(len_bytes),

@@ -9,7 +9,7 @@ use crate::writing::Outgoing;
 use handfast_layout::link::Side as End;
 use handfast_sys::poll::wait_any;
 use handfast_sys::sync::Mutex;
-use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, socket};
+use handfast_sys::{AsFd, BorrowedFd, Errno, OwnedFd, tcp};
 use handfast_wait::Strategy;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -332,7 +332,7 @@ impl Stream {
     fn give_again(&self, shared: &Shared) {
         // Else a thread writes, and does so itself.
         if let Some(mut outgoing) = self.outgoing.try_lock() {
-            let give = |bytes: &[u8]| Ok(socket::send_now(&self.socket, bytes)?);
+            let give = |bytes: &[u8]| Ok(tcp::send_now(&self.socket, bytes)?);
             let _ = outgoing.give_again(shared, give);
             self.note_way(&outgoing);
         }

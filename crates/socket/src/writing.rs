@@ -6,7 +6,7 @@ use crate::waiting::Waits;
 use handfast_layout::stream::State;
 use handfast_proto::streams::{self, Broken, Put};
 use handfast_ring::stream::Writer;
-use handfast_sys::socket;
+use handfast_sys::tcp;
 use handfast_wait::Strategy;
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -84,8 +84,7 @@ impl Outgoing {
                 (Put::Nowhere, _) => return Err(io::ErrorKind::BrokenPipe.into()),
                 (Put::Ring, Some(shared)) => {
                     if let Some(len_bytes) = self.put(shared, deadline_ns, bytes)? {
-                        let _ =
-                            self.give_again(shared, |bytes| Ok(socket::send_now(kernel, bytes)?));
+                        let _ = self.give_again(shared, |bytes| Ok(tcp::send_now(kernel, bytes)?));
                         return Ok(len_bytes);
                     }
                 }

@@ -29,6 +29,7 @@ pub mod signal_stack;
 pub mod simulation;
 pub mod socket;
 pub mod sync;
+pub mod tcp;
 pub mod thread;
 pub mod timer;
 

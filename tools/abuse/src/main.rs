@@ -13,6 +13,7 @@ mod kinds;
 mod leaks;
 mod reach;
 mod server;
+mod sockets;
 mod steady;
 mod talk;
 mod tally;
@@ -39,7 +40,7 @@ use tally::{Leaks, Tally};
 #[derive(clap::Parser)]
 #[command(bin_name = "handfast abuse")]
 struct Args {
-    /// How long, in minutes; some seconds more to begin and to count.
+    /// How long, in minutes; a tenth more for stream sockets, and some seconds to begin and to count.
     #[arg(long, default_value_t = 1.0, value_parser = minutes)]
     minutes: f64,
     /// Which faults come in which order; by the clock unless given, and printed.
@@ -85,6 +86,8 @@ const WARM: Duration = Duration::from_secs(3);
 /// Floods can take a server's descriptors up to their number, and messages with descriptors need some: with 1024, a
 /// few in a minute end by [`Gone::Reply`](handfast::error::Gone::Reply).
 const DESCRIPTORS: u64 = 4096;
+/// Streams are struck for this part of the time, after it.
+const STREAMS_PART: u32 = 10;
 /// How often the well-behaved are looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -132,7 +135,8 @@ fn run_child(spec: &Spec) -> Outcome {
         "users-server" => users::server(spec),
         "users-victim" => users::victim(spec),
         "users-newcomer" => users::newcomer(spec),
-        role => Err(format!("no role of abuse is called {role:?}").into()),
+        role => sockets::role(spec)
+            .unwrap_or_else(|| Err(format!("no role of abuse is called {role:?}").into())),
     }
 }
 
@@ -211,7 +215,7 @@ fn run_alike(args: &Args, seed: u64) -> Outcome {
     left_behind(directory, limit, &mut leaks)?;
     let reports: Vec<_> = clients.into_iter().map(|client| client.report).collect();
     let well = tally::table(&tally.counts(), &reports, &leaks, limit)?;
-    match well {
+    match sockets::run(seed, time / STREAMS_PART, limit)? && well {
         true => Ok(()),
         false => {
             Err(format!("something was lost, wrong, late or left behind (--seed {seed})").into())

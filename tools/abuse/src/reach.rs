@@ -11,13 +11,13 @@ use std::time::Duration;
 
 /// A mapping of this process that others have, too.
 #[derive(Clone)]
-struct Reach {
+pub(crate) struct Reach {
     base: usize,
     len_bytes: usize,
 }
 
-/// The memory that may be written: of links, bells, arenas.
-fn reach() -> Vec<Reach> {
+/// The memory that may be written: of links, bells, arenas, streams.
+pub(crate) fn reach() -> Vec<Reach> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let shared = maps.lines().filter(|line| line.contains("memfd:"));
     let writable = shared.filter(|line| line.contains(" rw-s "));
@@ -33,7 +33,7 @@ fn reach() -> Vec<Reach> {
 
 impl Reach {
     /// Writes the word at offset `at`, if it is one of this mapping.
-    fn write(&self, at: usize, value: u32) -> bool {
+    pub(crate) fn write(&self, at: usize, value: u32) -> bool {
         if !at.is_multiple_of(4) || at + 4 > self.len_bytes {
             return false;
         }

@@ -92,8 +92,7 @@ fn post_with<'a>(
     waiting: Waiting,
 ) -> Result<(&'a SendRight, (Ticket, u32, u32)), SendError> {
     check_message(right, bytes, load)?;
-    let mut lane_wait = LaneWait::default();
-    let (mut way, mut paused_ns) = (Way::Gone, None);
+    let (mut lane_wait, mut way, mut paused_ns) = (LaneWait::default(), Way::Gone, None);
     loop {
         let Some(lane) = take_lane(right, &mut lane_wait, waiting)? else {
             continue;

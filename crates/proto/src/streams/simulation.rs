@@ -13,7 +13,7 @@ enum Without {
     Count,
     /// It asks for that count, and whether the writer has gone, before it looks.
     CountFirst,
-    /// Who leaves the ring does so by an exchange.
+    /// An end leaves the ring by an exchange.
     Exchange,
     /// The writer gives the kernel the bytes that a reader who left has not taken.
     Again,
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-/// What the writer is in the middle of.
+/// The step that the writer is in the middle of.
 #[derive(Clone, Copy)]
 enum Doing {
     Nothing,
