@@ -145,7 +145,12 @@ pub(super) fn take(place: &Place, kind: &Kind, setting: Setting) -> Result<Slice
     }
     match victim.line(PATIENCE) {
         Some(line) => slice.calls = serde_json::from_str(&line).unwrap_or_else(|_| lost(&line)),
-        None => slice.calls = lost("a victim that says nothing any more"),
+        None => {
+            slice.calls = lost(&match victim.wait(Duration::ZERO) {
+                Some(status) => format!("a victim that has ended: {status}"),
+                None => format!("a victim that says nothing: {}", threads(victim.id())),
+            });
+        }
     }
     if kind.is_quiet {
         // One that has ended is found below.
@@ -180,6 +185,17 @@ fn crowd() -> f64 {
     let load = load.split(' ').next().and_then(|load| load.parse().ok());
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     load.unwrap_or(0.0_f64) / processors as f64
+}
+
+/// The threads of a process, and where in the kernel each sleeps.
+fn threads(pid: u32) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter();
+    let said = tasks.flatten().flatten().map(|task| {
+        let read = |what| fs::read_to_string(task.path().join(what)).unwrap_or_default();
+        let [name, place, call] = ["comm", "wchan", "syscall"].map(read);
+        format!("{} {place} {}", name.trim_end(), call.trim_end())
+    });
+    said.collect::<Vec<_>>().join("; ")
 }
 
 fn lost(why: &str) -> Calls {
