@@ -128,11 +128,8 @@ impl Incoming {
             };
             return core.next(pending, reader.seen(region)?);
         }
-        let found = waits.wait(shared, deadline_ns, |is_gone| {
-            let pending = match is_gone {
-                true => Pending::Gone,
-                false => Pending::Nothing,
-            };
+        let until = (Some(kernel.as_fd()), deadline_ns);
+        let found = waits.wait(shared, until, |pending| {
             let take = core.next(pending, reader.seen(region)?)?;
             let is_over = take != Take::AwaitRing || shared.has_peer_left();
             Ok(is_over.then_some(take))

@@ -40,6 +40,9 @@ pub(crate) enum Side {
     Writer,
 }
 
+/// Until when a thread waits, and the kernel's socket, if its end ends the wait as well.
+pub(crate) type Until<'a> = (Option<BorrowedFd<'a>>, Option<u64>);
+
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Woken {
@@ -182,7 +185,7 @@ impl Shared {
     pub(crate) fn sleep(
         &self,
         side: Side,
-        (kernel, deadline_ns): (Option<BorrowedFd<'_>>, Option<u64>),
+        (kernel, deadline_ns): Until<'_>,
         look: impl FnOnce() -> bool,
     ) -> Woken {
         let at = match side {

@@ -1,7 +1,8 @@
 //! A thread that waits at one side of a ring, for bytes or for room.
 
-use crate::shared::{Shared, Side};
-use handfast_proto::streams::Broken;
+use crate::shared::{Shared, Side, Until};
+use handfast_proto::streams::{Broken, Pending};
+use handfast_sys::BorrowedFd;
 use handfast_wait::place::{Parked, Place, Sleep, Start};
 use handfast_wait::{Strategy, Waiter};
 
@@ -10,8 +11,8 @@ use handfast_wait::{Strategy, Waiter};
 pub(crate) struct Waits {
     side: Side,
     waiter: Waiter,
-    /// The peer's process has gone, or it has closed its end.
-    is_gone: bool,
+    /// As far as is known: whether the peer has gone, and whether the kernel's socket, which is watched, has an end.
+    pending: Pending,
 }
 
 impl Waits {
@@ -19,37 +20,38 @@ impl Waits {
         Self {
             side,
             waiter: Waiter::new(strategy, None),
-            is_gone: false,
+            pending: Pending::Nothing,
         }
     }
 
     /// Whether the peer's process has gone, or has closed its end.
-    pub(crate) const fn is_gone(&self) -> bool {
-        self.is_gone
+    pub(crate) fn is_gone(&self) -> bool {
+        self.pending == Pending::Gone
     }
 
     pub(crate) const fn note_gone(&mut self) {
-        self.is_gone = true;
+        self.pending = Pending::Gone;
     }
 
-    /// Waits by the strategy until a look finds something, or until the deadline; one of 0 is a look alone. The look is told whether the peer has gone: what it had written
-    /// before is there by then.
+    /// Waits by the strategy until a look finds something, or until the deadline; one of 0 is a look alone. The look is told whether the peer has gone, or the
+    /// kernel's socket has an end: the bytes written before are there by then.
     pub(crate) fn wait<T>(
         &mut self,
         shared: &Shared,
-        deadline_ns: Option<u64>,
-        find: impl FnMut(bool) -> Result<Option<T>, Broken>,
+        until: Until<'_>,
+        find: impl FnMut(Pending) -> Result<Option<T>, Broken>,
     ) -> Result<Option<T>, Broken> {
         let mut waiting = Waiting {
             shared,
             side: self.side,
-            is_gone: &mut self.is_gone,
+            kernel: until.0,
+            pending: &mut self.pending,
             find,
             found: Ok(None),
         };
-        if !waiting.look() && deadline_ns != Some(0) {
+        if !waiting.look() && until.1 != Some(0) {
             let woke_peer = self.side == Side::Reader && shared.has_woken();
-            self.waiter.wait(&mut waiting, deadline_ns, woke_peer);
+            self.waiter.wait(&mut waiting, until.1, woke_peer);
         }
         waiting.found
     }
@@ -58,14 +60,15 @@ impl Waits {
 struct Waiting<'a, T, F> {
     shared: &'a Shared,
     side: Side,
-    is_gone: &'a mut bool,
+    kernel: Option<BorrowedFd<'a>>,
+    pending: &'a mut Pending,
     find: F,
     found: Result<Option<T>, Broken>,
 }
 
-impl<T, F: FnMut(bool) -> Result<Option<T>, Broken>> Place for Waiting<'_, T, F> {
+impl<T, F: FnMut(Pending) -> Result<Option<T>, Broken>> Place for Waiting<'_, T, F> {
     fn look(&mut self) -> bool {
-        self.found = (self.find)(*self.is_gone);
+        self.found = (self.find)(*self.pending);
         !matches!(self.found, Ok(None))
     }
 
@@ -75,8 +78,13 @@ impl<T, F: FnMut(bool) -> Result<Option<T>, Broken>> Place for Waiting<'_, T, F>
 
     fn park(&mut self, _: Sleep, deadline_ns: Option<u64>, _: Option<Start>) -> Parked {
         let (shared, side) = (self.shared, self.side);
-        let woken = shared.sleep(side, (None, deadline_ns), || self.look());
-        *self.is_gone |= woken.is_gone;
+        let woken = shared.sleep(side, (self.kernel, deadline_ns), || self.look());
+        if woken.is_gone {
+            *self.pending = Pending::Gone;
+        } else if woken.by_kernel {
+            // Bytes there come after a change of the state, which the next look finds.
+            *self.pending = Pending::End;
+        }
         Parked {
             ready: self.look(),
             posted_after_ns: None,

@@ -4,7 +4,7 @@ use crate::reading::broken;
 use crate::shared::{Shared, Side};
 use crate::waiting::Waits;
 use handfast_layout::stream::State;
-use handfast_proto::streams::{self, Broken, Put};
+use handfast_proto::streams::{self, Broken, Pending, Put};
 use handfast_ring::stream::Writer;
 use handfast_sys::tcp;
 use handfast_wait::Strategy;
@@ -108,12 +108,12 @@ impl Outgoing {
             return Ok(None);
         };
         let region = &shared.region;
-        let room = waits.wait(shared, deadline_ns, |is_gone| {
+        let room = waits.wait(shared, (None, deadline_ns), |pending| {
             // Before whether it has gone: a process that has left may go.
             if writer.state(region)? != State::Ring {
                 return Ok(Some(Room::InKernel));
             }
-            if is_gone || writer.is_closed(region) {
+            if pending == Pending::Gone || writer.is_closed(region) {
                 return Ok(Some(Room::Nowhere));
             }
             Ok((writer.room(region)? > 0).then_some(Room::Here))

@@ -215,6 +215,19 @@ fn a_thread_that_waits_is_woken_by_bytes_by_room_and_by_the_end() {
 }
 
 #[test]
+fn a_read_that_waits_ends_when_another_thread_shuts_the_stream_down() {
+    for how in [Shutdown::Read, Shutdown::Both] {
+        let (connector, acceptor) = upgraded();
+        std::thread::scope(|scope| {
+            let reading = scope.spawn(|| (&acceptor).read(&mut [0; 8]).unwrap());
+            acceptor.shutdown(how).unwrap();
+            assert_eq!(reading.join().unwrap(), 0);
+        });
+        drop(connector);
+    }
+}
+
+#[test]
 fn the_words_of_a_killed_peer_are_read_and_then_the_end() {
     let mut server = testing::start("echo some", &["5000"]);
     let stream = Stream::connect(server.line().parse().unwrap()).unwrap();
