@@ -203,8 +203,8 @@ impl ReceiveRight {
     /// that spins on its own CPU answers sooner.
     ///
     /// Messages of one thread stay in order while the thread moves between CPUs: it keeps sending to its old receiver
-    /// until all it has sent has been taken. A call for which no reply slot is left at the receiver of its CPU goes to another one. Senders learn of the receivers a little after they have their right; until
-    /// then, and on CPUs that this process may not use, one worker on any CPU serves them. Such a port is no longer a
+    /// until all it has sent has been taken. A call for which no reply slot is left at the receiver of its CPU goes to another
+    /// one. Senders learn of the receivers a little after they have their right; until then, and on CPUs that this process may not use, one worker on any CPU serves them. Such a port is no longer a
     /// receive right: it cannot move, be received from by other threads or be in a wait set. Takes one of the 64
     /// receivers of the process for each CPU. A [shutdown](crate::Node::shutdown) of the node drops the messages that no worker has taken: their calls
     /// end as those of a process that has died.

@@ -32,13 +32,13 @@
 
 #![forbid(unsafe_code)]
 
-mod limits;
 mod listener;
 mod offer;
 mod rank;
 mod reading;
 mod shared;
 mod stream;
+mod timeouts;
 mod waiting;
 mod writing;
 

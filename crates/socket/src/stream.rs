@@ -1,10 +1,10 @@
 //! A connection.
 
-use crate::limits::{Limit, Limits};
 use crate::offer::{self, Askers, Offer};
 use crate::rank;
 use crate::reading::{Got, Incoming, broken, has_passed};
 use crate::shared::Shared;
+use crate::timeouts::{Operation, Timeouts};
 use crate::writing::Outgoing;
 use handfast_layout::link::Side as End;
 use handfast_sys::poll::wait_any;
@@ -77,7 +77,7 @@ pub struct Stream {
     /// Something has come from the peer.
     has_come: AtomicBool,
     strategy: Strategy,
-    limits: Limits,
+    timeouts: Timeouts,
 }
 
 impl Stream {
@@ -134,7 +134,7 @@ impl Stream {
             outgoing: Mutex::new(Outgoing::new()),
             has_come: AtomicBool::new(false),
             strategy,
-            limits: Limits::default(),
+            timeouts: Timeouts::default(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Stream {
     /// As [`TcpStream::set_read_timeout`].
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_read_timeout(timeout)?;
-        self.limits.set(Limit::Read, timeout);
+        self.timeouts.set(Operation::Read, timeout);
         Ok(())
     }
 
@@ -202,7 +202,7 @@ impl Stream {
     /// As [`TcpStream::set_write_timeout`].
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_write_timeout(timeout)?;
-        self.limits.set(Limit::Write, timeout);
+        self.timeouts.set(Operation::Write, timeout);
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Stream {
     /// As [`TcpStream::set_nonblocking`].
     pub fn set_nonblocking(&self, is_nonblocking: bool) -> io::Result<()> {
         self.socket.set_nonblocking(is_nonblocking)?;
-        self.limits.set_nonblocking(is_nonblocking);
+        self.timeouts.set_nonblocking(is_nonblocking);
         Ok(())
     }
 
@@ -357,7 +357,7 @@ impl Read for &Stream {
         if into.is_empty() {
             return Ok(0);
         }
-        let deadline_ns = self.limits.deadline_ns(Limit::Read);
+        let deadline_ns = self.timeouts.deadline_ns(Operation::Read);
         loop {
             let mut incoming = self.incoming.lock();
             if self.shared.get().is_none() {
@@ -385,7 +385,7 @@ impl Write for &Stream {
         if bytes.is_empty() {
             return Ok(0);
         }
-        let deadline_ns = self.limits.deadline_ns(Limit::Write);
+        let deadline_ns = self.timeouts.deadline_ns(Operation::Write);
         let mut outgoing = self.outgoing.lock();
         if outgoing.may_turn()
             && let Some(shared) = self.may_turn(&outgoing)

@@ -6,7 +6,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 mod leaving;
-mod limits;
+mod timeouts;
 
 /// The byte of a stream at this position.
 fn byte(position: u64) -> u8 {

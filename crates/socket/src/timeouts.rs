@@ -6,14 +6,14 @@ use std::time::Duration;
 
 /// Which of the two.
 #[derive(Clone, Copy)]
-pub(crate) enum Limit {
+pub(crate) enum Operation {
     Read,
     Write,
 }
 
 /// In nanoseconds; [`FOR_EVER`] is none.
 #[derive(Debug)]
-pub(crate) struct Limits {
+pub(crate) struct Timeouts {
     read_ns: AtomicU64,
     write_ns: AtomicU64,
     is_nonblocking: AtomicBool,
@@ -21,7 +21,7 @@ pub(crate) struct Limits {
 
 const FOR_EVER: u64 = u64::MAX;
 
-impl Default for Limits {
+impl Default for Timeouts {
     fn default() -> Self {
         Self {
             read_ns: AtomicU64::new(FOR_EVER),
@@ -32,19 +32,19 @@ impl Default for Limits {
 }
 
 // Relaxed, all: nothing else is published with them.
-impl Limits {
-    const fn of(&self, limit: Limit) -> &AtomicU64 {
-        match limit {
-            Limit::Read => &self.read_ns,
-            Limit::Write => &self.write_ns,
+impl Timeouts {
+    const fn of(&self, operation: Operation) -> &AtomicU64 {
+        match operation {
+            Operation::Read => &self.read_ns,
+            Operation::Write => &self.write_ns,
         }
     }
 
-    pub(crate) fn set(&self, limit: Limit, timeout: Option<Duration>) {
+    pub(crate) fn set(&self, operation: Operation, timeout: Option<Duration>) {
         let ns = timeout.map_or(FOR_EVER, |timeout| {
             u64::try_from(timeout.as_nanos()).unwrap_or(FOR_EVER)
         });
-        self.of(limit).store(ns, Ordering::Relaxed);
+        self.of(operation).store(ns, Ordering::Relaxed);
     }
 
     pub(crate) fn set_nonblocking(&self, is_nonblocking: bool) {
@@ -52,11 +52,11 @@ impl Limits {
     }
 
     /// Until when a read or write that begins now may wait; 0: not at all.
-    pub(crate) fn deadline_ns(&self, limit: Limit) -> Option<u64> {
+    pub(crate) fn deadline_ns(&self, operation: Operation) -> Option<u64> {
         if self.is_nonblocking.load(Ordering::Relaxed) {
             return Some(0);
         }
-        match self.of(limit).load(Ordering::Relaxed) {
+        match self.of(operation).load(Ordering::Relaxed) {
             FOR_EVER => None,
             ns => Some(clock::now_ns().saturating_add(ns)),
         }
