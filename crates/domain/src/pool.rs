@@ -40,7 +40,7 @@ impl Pool {
     pub(crate) fn count(&self, used: u32) -> bool {
         // Memory whose mark is lost would stay: another thread may count a stack further up in between.
         if used > self.touched.load(Relaxed) {
-            self.touched.fetch_max(used, Relaxed);
+            self.mark(used);
         }
         if used > self.peak.load(Relaxed) {
             self.peak.store(used, Relaxed);
@@ -62,23 +62,17 @@ impl Pool {
         self.calls.store(0, Relaxed);
     }
 
-    /// So many of the pool's stacks may have memory.
+    /// Begins to give memory back: the stacks beyond the first `keep` that may have some. Forgets them: whoever finds one of them in
+    /// use marks it again, and so does each call that ends on one from now on, whether that one is given back before or after.
     #[inline]
-    pub(crate) fn touched(&self) -> u32 {
-        self.touched.load(Relaxed)
+    pub(crate) fn forget_idle(&self, keep: u32) -> Range<u32> {
+        keep..self.touched.swap(keep, Relaxed)
     }
 
+    /// The first `used` stacks may have memory.
     #[inline]
-    pub(crate) fn set_touched(&self, touched: u32) {
-        self.touched.store(touched, Relaxed);
-    }
-
-    /// Stacks beyond the first `top` have no memory any more, as far as [`Self::touched`] has said so before; others may have some since then.
-    #[inline]
-    pub(crate) fn gave_back(&self, touched: u32, top: u32) {
-        let _ = self
-            .touched
-            .compare_exchange(touched, top, Relaxed, Relaxed);
+    pub(crate) fn mark(&self, used: u32) {
+        self.touched.fetch_max(used, Relaxed);
     }
 
     /// A call takes the stack at `index`: if that is the last built one, the stacks that the caller is to build.
@@ -139,7 +133,23 @@ mod tests {
                 });
             }
         });
-        let lost = pools.iter().filter(|pool| pool.touched() != 5).count();
+        let lost = pools.iter().filter(|pool| marked(pool) != 5).count();
         assert_eq!(lost, 0, "of {ROUNDS}");
+    }
+
+    fn marked(pool: &Pool) -> u32 {
+        pool.touched.load(Relaxed)
+    }
+
+    #[test]
+    fn a_stack_that_is_used_while_memory_is_given_back_keeps_its_mark() {
+        let pool = Pool::new(8);
+        pool.count(5);
+        assert_eq!(pool.forget_idle(1), 1..5);
+        // The memory of the fifth is given back here, and a call takes that stack and ends.
+        pool.count(5);
+        assert_eq!(pool.forget_idle(2), 2..5);
+        assert_eq!(pool.forget_idle(1), 1..2);
+        assert!(!pool.has_idle());
     }
 }

@@ -4,7 +4,7 @@
 //! their memory back.
 
 use crate::error::Status;
-use crate::flags::{self, PASSING};
+use crate::flags::{self, PASSING, UNBUILT};
 use crate::pool::{PER_CPU, Pool};
 use crate::row::Row;
 use crate::stack::{GUARD_BYTES, STRIDE};
@@ -69,13 +69,14 @@ pub(crate) fn grow(row: &Row, number: u32) {
 
 /// Gives the memory of the idle stacks of one pool back, from stack `keep` on.
 fn give_back(row: &Row, pool: &Pool, first: usize, keep: u32) {
-    let touched = pool.touched();
-    let mut top = keep;
-    for number in keep..touched {
-        let number = first + number as usize;
+    for index in pool.forget_idle(keep) {
+        let number = first + index as usize;
         let flag = row.flag(number);
         if !flags::claim(flag, PASSING) {
-            top = (number - first) as u32 + 1;
+            // Relaxed: a hint. The call that uses it next marks it, if it is built meanwhile.
+            if flag.load(Relaxed) != UNBUILT {
+                pool.mark(index + 1);
+            }
             continue;
         }
         // SAFETY: a stack of this group, behind its guard.
@@ -90,7 +91,6 @@ fn give_back(row: &Row, pool: &Pool, first: usize, keep: u32) {
         }
         flags::release(flag);
     }
-    pool.gave_back(touched, top.max(1));
 }
 
 /// Gives the memory of all idle stacks back, but for the first of each CPU.
@@ -98,7 +98,7 @@ pub(crate) fn trim(row: &Row) {
     let cpus = row.stacks.load(Relaxed) / PER_CPU as u32;
     for cpu in 0..cpus {
         let pool = row.pool_of(cpu * PER_CPU as u32);
-        pool.set_touched(PER_CPU as u32);
+        pool.mark(PER_CPU as u32);
         give_back(row, pool, cpu as usize * PER_CPU, 1);
     }
 }

@@ -76,6 +76,10 @@ fn calls_change_nothing_that_cpus_share() {
         }
         // The flag and the descriptor of this CPU's stack were written, and are as they were.
         assert_eq!(sum(), before);
+        // Nor has a trim left something to do.
+        domain.trim().unwrap();
+        domain.call(1, [7; 8]).unwrap();
+        assert_eq!(sum(), before);
     }
 }
 
